@@ -1,4 +1,4 @@
-"""Begins to train a program of one process on all ranks."""
+"""Starts the training of a program for one process on all ranks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _is_active = False
 
 
 def activate(settings: AutoSettings | None = None) -> None:
-    """Has this program train on all ranks of its job, as it is.
+    """Makes this program, unchanged, train on all ranks of its job.
 
-    Once is enough. Keras must not have trained anything yet.
+    Calling it once is enough. Keras must not have trained anything yet.
 
     Args:
-        settings: What was asked for. Defaults to what the environment says.
+        settings: An `AutoSettings`. Defaults to that of the environment.
 
     Raises:
-        ValueError: If a variable makes no sense.
+        ValueError: If a variable of the environment is not valid.
     """
     global _is_active
     with _lock:
@@ -65,7 +65,7 @@ def _install(settings: AutoSettings) -> None:
     )
 
     trackers.mute(topology.rank())
-    # The innermost first: passes stand around what they are for.
+    # The innermost first: a later wrapper is around the earlier ones.
     batches.install(settings)
     results.install()
     training.install(settings)
@@ -82,14 +82,15 @@ def _install(settings: AutoSettings) -> None:
 
 
 def _share_seed() -> None:
-    """Has all ranks draw the same numbers, of a program without a seed.
+    """Makes all ranks draw the same numbers, if the program sets no seed.
 
-    Outside of its models: there, each rank draws its own. Nothing of this sets
-    up the devices of TensorFlow, which the program may do in its own way.
+    This is for numbers outside of models, in which each rank draws its own.
+    The devices of TensorFlow are not set up by it, so that the program still
+    can configure them.
     """
     keras.utils.set_random_seed(shared_seed.get())
-    # What TensorFlow takes where there is none: operations that the program
-    # gives a seed of their own draw what they draw in one process.
+    # The seed that TensorFlow uses if there is none, so that operations with a
+    # seed of their own draw the same as in one process.
     tf.random.set_seed(random_seed.DEFAULT_GRAPH_SEED)
     say(
         f"{topology.size()} ranks begin with the weights of rank 0, read the "

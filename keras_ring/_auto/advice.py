@@ -1,6 +1,6 @@
-"""What a step may do that is no mean over the rows of a batch, and what helps.
+"""Advice for steps that are no mean over the rows of a batch.
 
-Whether a step is a model's or a function of a loop, it is the same.
+The reasons are the same for steps of models and of custom loops.
 """
 
 REASONS = (
@@ -26,10 +26,10 @@ IN_LOOP = (
 
 
 def summary(error: Exception) -> str:
-    """Returns the line of an error that tells most.
+    """Returns the most informative line of an error.
 
-    That is the first, but for errors in what AutoGraph has traced: these begin
-    with frames, "in user code:", and end with what was wrong.
+    That is the first line, except for errors in code that AutoGraph has traced:
+    these begin with frames, "in user code:", and end with the message.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:

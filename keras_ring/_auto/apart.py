@@ -1,4 +1,4 @@
-"""How far what parts of a batch give is from what the whole gives."""
+"""Differences between gradients of parts of a batch and of the whole."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from keras_ring.core import arrays, reduce_ops
 
 Updates = list[tuple[str, Tensor]]
 
-# For a type of so many bytes, as sums are made in another order: of the largest
-# gradient of the variable, and of all, whose terms may cancel.
+# By the bytes of a type: tolerances for sums in another order, relative to the
+# largest gradient of the variable, and to that of all, whose terms may cancel.
 _TOLERANCES = {2: (0.1, 1e-2), 4: (1e-3, 1e-5), 8: (1e-9, 1e-12)}
 
 
 def unequal_weights(rows: int) -> list[int] | None:
-    """Returns weights of parts with unequal numbers of rows, one per rank.
+    """Returns weights for parts with unequal numbers of rows, one per rank.
 
-    They tell more than equal ones.
+    Unequal parts tell more than equal ones.
 
     Args:
-        rows: Integer, of the batch. `None` is returned if it has too few.
+        rows: Integer, the number of rows of the batch.
+
+    Returns:
+        A list of integers, or `None` if the batch has too few rows.
     """
     unequal = list(range(1, topology.size() + 1))
     return unequal if rows >= sum(unequal) else None
 
 
 def averaged(updates: Updates, name: str) -> Updates:
-    """Returns gradients that are averaged over all ranks.
+    """Returns gradients averaged over all ranks.
 
     Args:
-        updates: Gradients by the paths of their variables.
-        name: String, of the exchange.
+        updates: List of pairs, the path of a variable and its gradient.
+        name: String, the name of the exchange.
     """
     averages = reductions.grouped_allreduce(
         [gradient for _, gradient in updates],
@@ -52,14 +55,20 @@ def averaged(updates: Updates, name: str) -> Updates:
 def difference(
     whole: Updates, parts: Updates, name: str, num_bytes: int = 8
 ) -> str | None:
-    """Says how gradients differ; `None` if they do not. The same on all.
+    """Describes how gradients differ.
+
+    All ranks must call this.
 
     Args:
-        whole: Those of a batch, by the paths of their variables.
-        parts: What parts of it have given.
-        name: String, of the exchange.
-        num_bytes: Integer, of the smallest type that they were computed in, if
-            that is not theirs. Defaults to `8`.
+        whole: The gradients of a batch, with the paths of their variables.
+        parts: The gradients that parts of it have given.
+        name: String, the name of the exchange.
+        num_bytes: Integer, the bytes of the smallest type that they were
+            computed in, if it is smaller than theirs. Defaults to `8`.
+
+    Returns:
+        String, which may differ between ranks, or `None` on all ranks if there
+        is no difference.
     """
     paths = [path for path, _ in whole]
     if paths != [path for path, _ in parts]:
@@ -78,7 +87,8 @@ def difference(
             if apart > of_one * largest + of_all_ones * of_all:
                 found = 1.0, _shown(path, a, b, largest, apart)
                 break
-    # Rank 0 says so for all: what is between rounding and a difference.
+    # The largest of all ranks decides, because what one rank takes for rounding
+    # another may take for a difference.
     worst = arrays.allreduce(
         np.array([found[0]]),
         reduce_ops.Max,
@@ -95,7 +105,7 @@ def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
 
 
 def _largest(array: npt.NDArray[np.float64]) -> float:
-    """Returns the largest of what is a number in both."""
+    """Returns the largest magnitude of the finite elements."""
     finite = np.abs(array[np.isfinite(array)])
     return float(np.max(finite, initial=0.0))
 

@@ -1,8 +1,8 @@
-"""Sees what is assigned to variables, before it is.
+"""Hooks into assignments to variables.
 
-What a layer keeps from batch to batch it assigns in its step, and may go on
-with at once. So what ranks assign is put together there and then, and not once
-the step has ended.
+A layer assigns the state that it keeps from batch to batch in its step, and may
+use it at once. So the values that ranks assign are combined when they are
+assigned, and not after the step.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _PURPOSE = "what steps keep is put together over ranks"
 
 
 class Watcher(Protocol):
-    """Whoever looks at assignments."""
+    """An object that observes and changes assignments."""
 
     def wants(self, variable: Variable) -> bool:
-        """Whether it looks at those of a `tf.Variable`."""
+        """Returns whether it observes assignments to a `tf.Variable`."""
 
     def instead(self, variable: Variable, value: Tensor) -> Tensor:
-        """Returns what is assigned in place of a value.
+        """Returns the value to assign in place of another one.
 
         Args:
-            variable: A `tf.Variable`, which has its old value.
-            value: Of its type.
+            variable: A `tf.Variable`, which still has its old value.
+            value: Tensor of its type, the value that is to be assigned.
         """
 
 
@@ -44,10 +44,10 @@ _watcher: contextvars.ContextVar[Watcher | None] = contextvars.ContextVar(
 
 
 def install() -> None:
-    """Changes the variables of TensorFlow. Once is enough."""
+    """Changes the variables of TensorFlow. Calling it once is enough."""
     for owner in (
         resource_variable_ops.ResourceVariable,
-        # Of those that are made where a function is traced.
+        # The class of variables that are made while a function is traced.
         resource_variable_ops.BaseResourceVariable,
     ):
         assign = owner.assign
@@ -59,10 +59,10 @@ def install() -> None:
 
 @contextlib.contextmanager
 def watched_by(watcher: Watcher | None) -> Iterator[None]:
-    """Has what is assigned inside be looked at.
+    """Makes a watcher observe the assignments in the context.
 
     Args:
-        watcher: Who looks at it. `None` for nobody.
+        watcher: The `Watcher`, or `None` for none.
     """
     token = _watcher.set(watcher)
     try:

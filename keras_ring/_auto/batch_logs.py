@@ -1,9 +1,9 @@
-"""Losses and metrics of all ranks after each batch, for callbacks that look.
+"""Losses and metrics of all ranks after each batch, for callbacks.
 
-Keras hands a callback what the metrics of its own rank are after a batch. One
-of the program's own may act by that, or write it down. Where there is such a
-one, the state of all ranks is combined for it after each batch, which costs a
-small reduction, and then given back.
+Keras passes the metrics of its own rank to callbacks after a batch. A callback
+of the program may act on them or write them down. If there is one, the metrics
+of all ranks are combined after each batch, which costs a small reduction, and
+then restored.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from keras_ring._typing import Logs
 
 
 class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
-    """Puts results of all ranks where later callbacks look for them."""
+    """A callback that puts results of all ranks in `logs` for later ones."""
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Replaces what is in `logs`."""
+        """Replaces the results of this rank in `logs` by those of all."""
         if not logs:
             return
         model = self.model

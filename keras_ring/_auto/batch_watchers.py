@@ -1,4 +1,4 @@
-"""Which callbacks look at the results of single batches."""
+"""Detection of callbacks that read the results of single batches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from keras_ring._typing import Callback
 
 _OF_TRAINING = ("on_train_batch_end", "on_batch_end")
 _OF_TESTS = ("on_test_batch_begin", "on_test_batch_end")
-# Of Keras' own callbacks: which argument makes them read it.
+# Callbacks of Keras, and the argument that makes them read each batch.
 _BY_BATCHES = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
 
 
 def looks_at_training(callback: Callback) -> bool:
-    """Whether a callback looks at the results of batches to train on.
+    """Returns whether a callback reads the results of training batches.
 
     Args:
-        callback: One of `fit`.
+        callback: A callback of `fit`.
     """
     for name, argument in _BY_BATCHES.items():
         if type(callback) is getattr(keras.callbacks, name):
@@ -28,10 +28,11 @@ def looks_at_training(callback: Callback) -> bool:
 
 
 def look_at_tests(callbacks: Any) -> bool:
-    """Whether one of some callbacks looks at batches that are evaluated.
+    """Returns whether one of some callbacks observes evaluated batches.
 
     Args:
-        callbacks: What `evaluate` is given: callbacks, or a list of them.
+        callbacks: The callbacks that `evaluate` is given: one, several or a
+            `CallbackList`.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks

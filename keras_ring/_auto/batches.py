@@ -1,8 +1,8 @@
-"""Which part of the data a rank has.
+"""The part of the data that a rank has.
 
-Each rank reads the batches that one process would read. A step of training
-takes this rank's part of the rows of each (`whole_batch.PartStep`). An
-evaluation reads every n-th batch, which no other rank does.
+Each rank reads the batches that one process would read, and a step of training
+takes this rank's part of the rows of each (`whole_batch.PartStep`). In an
+evaluation, each rank reads every n-th batch, another one than the others.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _PURPOSE = "ranks have parts of the data of one process"
 
 
 class _Read:
-    """What one iterator over batches reads on this rank.
+    """The data that one iterator over batches reads on this rank.
 
     Args:
-        is_split: Boolean, whether it is a part.
-        digests: Of the batches that the parts are of; `None` if it is not.
-        is_own: Boolean, whether what it trains on are batches of its own.
+        is_split: Boolean, whether this rank uses only a part of the data.
+        digests: Digests of the data that ranks must read alike, or `None` if
+            they are not to be compared.
+        is_own: Boolean, whether the rank trains on batches of its own.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class _Read:
 
 
 def install(settings: AutoSettings) -> None:
-    """Changes the iterator of Keras. Once is enough.
+    """Changes the iterator of Keras. Calling it once is enough.
 
     Args:
-        settings: What was asked for.
+        settings: The `AutoSettings` of the program.
     """
     made = functools.partial(_made, settings)
     steps.hook_batches(made, _begun, _PURPOSE)
@@ -70,13 +71,13 @@ def _made(settings: AutoSettings, iterator: BatchIterator) -> _Read | None:
         read = _batches_of_ranks(iterator, running)
     else:
         read = _whole_batches(iterator, running)
-    # Keras 2 begins after the callbacks, which go by it.
+    # Keras 2 begins the pass after the callbacks, which need this earlier.
     _begun(read)
     return read
 
 
 def _begun(read: _Read | None) -> None:
-    """Tells the pass that begins what is read in it."""
+    """Stores what is read in the current pass, which begins."""
     running = passes.current()
     if running is None or read is None:
         return
@@ -86,7 +87,7 @@ def _begun(read: _Read | None) -> None:
 
 
 def _whole_batches(iterator: BatchIterator, running: Pass) -> _Read:
-    """Leaves the iterator as it is: the step takes this rank's rows."""
+    """Keeps the iterator as it is: the step takes this rank's rows."""
     few_rows.refuse(running.model, iterator)
     running.reads = _parts_text(iterator.source())
     say(f"fit: {running.reads}")
@@ -94,10 +95,10 @@ def _whole_batches(iterator: BatchIterator, running: Pass) -> _Read:
 
 
 def _batches_of_ranks(iterator: BatchIterator, running: Pass) -> _Read:
-    """Has the iterator read every n-th batch, for training.
+    """Makes the iterator read every n-th batch, for training.
 
-    The ranks have equally many: where the last ones are missing, a rank has a
-    batch without rows.
+    All ranks have the same number of batches: if the last ones are missing, a
+    rank gets a batch without rows.
     """
     size, rank = topology.size(), topology.rank()
     source = iterator.source()
@@ -126,13 +127,14 @@ def _batches_of_ranks(iterator: BatchIterator, running: Pass) -> _Read:
 def _every_nth(
     whole: Dataset, size: int, rank: int, total: int | None
 ) -> Dataset:
-    """Returns every n-th batch, of each epoch equally many on all ranks.
+    """Returns every n-th batch, the same number per epoch on all ranks.
 
     Args:
-        whole: The batches, of one epoch or, of Keras 2, of one after another.
+        whole: The batches, of one epoch, or with Keras 2 of all epochs.
         size: Integer, the number of ranks.
-        rank: Integer, which of them.
-        total: Integer, how many batches an epoch has, `None` if all are of one.
+        rank: Integer, the rank.
+        total: Integer, the number of batches of an epoch, or `None` if all
+            batches are of one.
     """
     if total is None or total % size == 0:
         return whole.shard(size, rank)
@@ -157,7 +159,11 @@ def _every_nth(
 
 
 def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
-    """Has the iterator read every n-th batch, if there are enough."""
+    """Makes the iterator read every n-th batch if that is possible.
+
+    It is not if there are fewer batches than ranks or their number is not
+    known, nor where the results would differ from those of one process.
+    """
     size, rank = topology.size(), topology.rank()
     source = iterator.source()
     total = iterator.num_executed_batches()
@@ -185,7 +191,7 @@ def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
 
 
 def _noted(dataset: Dataset, digests: same_data.ReadDigests) -> Dataset:
-    """Returns a dataset whose batches are taken note of."""
+    """Returns a dataset that records digests of its batches."""
 
     @do_not_convert
     def note(index: Tensor, *element: Structure) -> Structure:
@@ -203,7 +209,7 @@ def _keeping_options(before: Dataset, after: Dataset) -> Dataset:
 
 
 def _parts_text(source: Source) -> str:
-    """Says which part of the data a rank trains on."""
+    """Returns a text about the part of the data that a rank trains on."""
     size = topology.size()
     if source.batch_size is None:
         batch = "each batch is divided by rows"

@@ -1,7 +1,7 @@
 """Gives each rank a file of its own to cache a dataset in.
 
-All ranks read the whole dataset, so what is in these files is the same, and
-that of rank 0 is the one that one process would write.
+All ranks read the whole dataset, so the files have the same contents, and that
+of rank 0 is the file that one process would write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PURPOSE = "each rank caches in a file of its own"
 
 
 def install() -> None:
-    """Changes the class of TensorFlow. Once is enough."""
+    """Changes the class of TensorFlow. Calling it once is enough."""
     patch_once(tf.data.Dataset, "cache", _with_own_file, _PURPOSE)
 
 

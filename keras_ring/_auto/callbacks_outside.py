@@ -1,22 +1,23 @@
-"""Callbacks that reach outside of the program run on rank 0 alone.
+"""Runs callbacks that reach outside of the program on rank 0 alone.
 
-A tracker of experiments has one run, with one row an epoch. Which callbacks
-these are, their code tells (`outside`). All others run on all ranks, as what
-they keep is then there for the program, and what they change is changed
-everywhere.
+For example, an experiment tracker has one run, with one row per epoch. These
+callbacks are detected by their code (`outside`). All others run on all ranks,
+so that the state that they keep is available to the program, and their changes
+take effect everywhere.
 
-Whether one that reaches outside also changes the training is not left to its
-code: it may do so through anything that it calls. So after each of its methods
-that all ranks come to, rank 0 compares the training with what it was before,
-and the others get what is another: `stop_training` and other plain attributes
-of the model and its optimizer, the learning rate, the state of Python's,
-NumPy's and TensorFlow's random numbers, metrics, as an evaluation leaves them,
-and weights; of batches, weights only if its code changes some, since to compare
-them takes a pass over all. An error is raised on all ranks. At the end, what
-the callback itself keeps is there on all of them.
+A callback that reaches outside may also change the training, through anything
+that it calls, which its code does not tell. So after each of its methods that
+all ranks call, rank 0 compares the training with its state before, and the
+others receive what has changed: `stop_training` and other plain attributes of
+the model and its optimizer, the learning rate, the state of the random numbers
+of Python, NumPy, TensorFlow and Keras, metrics, as an evaluation leaves them,
+and weights. After batches, weights are compared only if the callback's code
+changes some, because that takes a pass over all weights. An error is raised on
+all ranks. At the end, all ranks receive the state that the callback itself
+keeps.
 
-What cannot be sent so, such as layers that are frozen, or a `compile`, makes it
-one that runs on all ranks, which is said.
+Some changes cannot be sent, such as frozen layers or a `compile`. A callback
+that makes them runs on all ranks, and a notice says so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from keras_ring.callbacks.rank_zero_only import RankZeroOnly
 from keras_ring.core.objects import as_bytes, broadcast_object
 
 _PLAIN = (bool, int, float, str, type(None))
-# To which all ranks come as often: not to batches that are evaluated.
+# Methods that all ranks call equally often, which those for evaluated batches
+# are not.
 _SHARED = (
     "on_train_begin",
     "on_train_end",
@@ -51,15 +53,15 @@ _SHARED = (
     "on_test_end",
 )
 _LAST = "on_train_end"
-# Of a callback, what each rank has by itself.
+# Attributes of a callback that each rank sets itself.
 _OWN = frozenset({"model", "_model", "params", "validation_data"})
 
 
 def on_rank_zero(callbacks: list[Callback]) -> list[Callback]:
-    """Returns callbacks of `fit` for all ranks.
+    """Returns the callbacks of `fit`, some wrapped to run on rank 0 alone.
 
     Args:
-        callbacks: Those of the program.
+        callbacks: List of the callbacks of the program.
     """
     return [
         _alone_if_outside(callback, number)
@@ -72,7 +74,7 @@ def _alone_if_outside(callback: Callback, number: int) -> Callback:
         not outside.is_of_program_or_others(callback)
         or one_writer.is_on_every_rank(callback)
         or isinstance(callback, RankZeroOnly)
-        # They read, on all ranks, what rank 0 has written.
+        # All ranks read what rank 0 has written.
         or isinstance(callback, keras.callbacks.BackupAndRestore)
     ):
         return callback
@@ -96,12 +98,14 @@ def _alone_if_outside(callback: Callback, number: int) -> Callback:
 
 
 class _OnRankZero(RankZeroOnly):
-    """Runs a callback on rank 0, and has the others follow.
+    """A callback that runs on rank 0, and whose changes the others receive.
 
     Args:
         callback: A `keras.callbacks.Callback`.
-        number: Integer, which of those of `fit` it is, the same on all ranks.
-        changes_weights: Boolean, whether it may do so after batches.
+        number: Integer, its index in the callbacks of `fit`, the same on all
+            ranks.
+        changes_weights: Boolean, whether it may change weights, so that they
+            are compared after batches, too.
     """
 
     def __init__(
@@ -112,13 +116,13 @@ class _OnRankZero(RankZeroOnly):
         self._changes_weights = changes_weights
 
     def set_params(self, params: dict[str, Any] | None) -> None:
-        """Passes them on: on other ranks without what the callback does."""
+        """Sets the parameters, on other ranks by the base method alone."""
         super().set_params(params)
         if topology.rank() > 0:
             keras.callbacks.Callback.set_params(self.callback, params)
 
     def set_model(self, model: Model) -> None:
-        """Passes it on, likewise."""
+        """Sets the model, on other ranks by the base method alone."""
         super().set_model(model)
         if topology.rank() > 0:
             keras.callbacks.Callback.set_model(self.callback, model)
@@ -141,11 +145,11 @@ class _OnRankZero(RankZeroOnly):
         )
 
     def _runs_here(self) -> bool:
-        # The others come to learn of it.
+        # The other ranks take part to receive the changes.
         return True
 
     def _change(self, name: str, args: Any, kwargs: Any) -> _Change:
-        """Runs it, and returns what it has changed."""
+        """Runs a method of the callback and returns what it has changed."""
         all_of_it = "batch" not in name or self._changes_weights
         before = _state_of(self.model, all_of_it)
         error: Exception | None = None
@@ -188,28 +192,28 @@ class _OnRankZero(RankZeroOnly):
 
 
 class _State(NamedTuple):
-    """Of the training, what is compared."""
+    """The state of the training that is compared."""
 
     plain: list[dict[str, Any]]
     rate: float | None
     chance: random_state.State
-    # Digests.
+    # Checksums of the variables.
     metrics: list[int]
     weights: list[int]
 
 
 class _Change(NamedTuple):
-    """What a callback has done on rank 0."""
+    """The changes that a callback has made on rank 0."""
 
     error: Exception | None
-    # Of the model, and of its optimizer.
+    # Plain attributes of the model, and of its optimizer.
     plain: list[dict[str, Any]]
     rate: float | None
     chance: random_state.State | None
-    # By their places.
+    # Values by the indices of the variables.
     metrics: dict[int, npt.NDArray[Any]]
     weights: dict[int, npt.NDArray[Any]]
-    # What it keeps itself.
+    # Attributes of the callback itself.
     kept: dict[str, Any]
 
 
@@ -245,13 +249,13 @@ def _plain(owner: Any) -> dict[str, Any]:
 
 
 def _metrics(model: Model) -> list[Variable]:
-    """Returns what metrics count in, each rank for itself."""
+    """Returns the variables of metrics, in which each rank counts its own."""
     found: list[Variable] = compat.metrics_variables(model)
     return found
 
 
 def _variables(model: Model) -> list[Variable]:
-    """Returns what training goes on from, and is the same on all ranks."""
+    """Returns the variables of the training that are the same on all ranks."""
     own = {
         id(each)
         for each in [
@@ -266,7 +270,10 @@ def _variables(model: Model) -> list[Variable]:
 
 
 def _follow(model: Model, callback: Callback, change: _Change) -> None:
-    """Does what a callback has changed on rank 0, on the others."""
+    """Applies the changes of a callback on rank 0 to the other ranks.
+
+    An error of the callback is raised on all ranks.
+    """
     if topology.rank() > 0:
         optimizer = getattr(model, "optimizer", None)
         for owner, values in zip((model, optimizer), change.plain, strict=True):

@@ -1,15 +1,15 @@
-"""What a step of the program's own counts in metrics.
+"""The metrics that a step of the program's own updates.
 
-What the ranks have counted is added up. So what each counts of its part of a
-batch has to make, added up, what one process counts of the batch. Of rows it
-does, and of a scalar that is given to `keras.metrics.Mean` as well, if that is
-a mean over the rows: it counts by the share of the batch that the rank has. Of
-other values, such as a root or a maximum, nobody can tell but by computing
-them: where steps are compared (`step_check`), so are the metrics.
+The counts of ranks are added up, so the counts of the parts of a batch must add
+up to what one process counts. They do if a metric counts rows. They also do for
+a scalar that is given to `keras.metrics.Mean`, if it is a mean over the rows,
+because it is weighted by the rank's share of the batch. For other values, such
+as a root or a maximum, this can only be found out by computing them: when steps
+are compared (`step_check`), so are the metrics.
 
-A metric of Keras that is given a mean where it takes sums, as a `Sum` of means
-or a `Mean` of a value for each class, counts by that share from then on, if it
-is found out before the first step.
+Some metrics of Keras are given a mean where they expect sums, as a `Sum` of
+means or a `Mean` of one value per class. If this is found out before the first
+step, they are weighted by the rank's share from then on.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OF_VALUES = (keras.metrics.Mean, keras.metrics.Sum)
 
 
 class Count(NamedTuple):
-    """What one step has counted in a metric that had counted nothing.
+    """The counts of one step in a metric that was empty before.
 
     Args:
         metric: A `keras.metrics.Metric`.
-        values: Of its variables that are sums.
+        values: List of arrays, the values of its variables that are sums.
     """
 
     metric: Metric
@@ -45,9 +45,9 @@ class Count(NamedTuple):
 
 
 class Counter:
-    """Notes what metrics count from now on, from nothing.
+    """The counts of a model's metrics from now on, beginning with zero.
 
-    What they had, the caller gives back.
+    The caller has to restore the values that the metrics had.
 
     Args:
         model: A `keras.Model`.
@@ -60,7 +60,7 @@ class Counter:
                 compat.assign(each, np.zeros_like(compat.as_numpy(each)))
 
     def counts(self) -> list[Count]:
-        """Returns what they have counted."""
+        """Returns the counts of each metric so far."""
         return [
             Count(
                 metric, [np.array(compat.as_numpy(each)) for each in variables]
@@ -72,17 +72,20 @@ class Counter:
 def of_share(
     metric: Metric, values: Structure, sample_weight: Structure
 ) -> tuple[Structure, Structure]:
-    """Returns with what a `Mean` or a `Sum` is updated in a step.
+    """Returns values and weights with which a step updates a `Mean` or `Sum`.
 
-    A mean over the rows of this rank counts by their share: that of all ranks
-    counts 1, as of one process, also in the state of a metric that Keras 2 has
-    among the weights of a model. Where the program has said what a scalar
-    counts, that holds.
+    A mean over the rows of this rank is weighted by their share of the batch,
+    so that the weights of all ranks add up to 1, as in one process, also in the
+    state of a metric that Keras 2 has among the weights of a model. A weight
+    that the program gives to a scalar is kept.
 
     Args:
         metric: The metric.
-        values: What it is given. Of no rows, a mean may be no number.
-        sample_weight: What that counts, or `None`.
+        values: The values that it is given. A mean over no rows may be NaN.
+        sample_weight: The weights that it is given, or `None`.
+
+    Returns:
+        A tuple `(values, sample_weight)`.
     """
     step = whole_batch.current()
     if step is None or not step.is_part:
@@ -114,19 +117,22 @@ def problem_of(
     *,
     is_first: bool,
 ) -> str | None:
-    """Says which metric counts what does not add up; `None` if all do.
+    """Returns the error for a metric whose counts do not add up.
 
     All ranks must call this.
 
     Args:
         model: A `keras.Model`, whose step is compared.
-        whole: What it has counted of a batch.
-        part: What it has of this rank's part.
-        rows: Two integers, of the batch and of the part.
-        num_bytes: Integer, of the smallest type that was computed in.
-        number: Integer, of the batch.
+        whole: List of the `Count`s of the whole batch.
+        part: List of the `Count`s of this rank's part.
+        rows: Tuple of two integers, the rows of the batch and of the part.
+        num_bytes: Integer, the bytes of the smallest type of the computation.
+        number: Integer, the number of the batch.
         is_first: Boolean, whether nothing was trained yet, so that a metric
-            may still count in another way.
+            may still be weighted by the rank's share.
+
+    Returns:
+        String, or `None` if all counts add up.
     """
     of_parts = {id(each.metric): each.values for each in part}
     for metric, values in whole:
@@ -142,7 +148,7 @@ def problem_of(
             and isinstance(metric, _OF_VALUES)
             and not hasattr(metric, _BY_SHARE)
         ):
-            # Past its own `__setattr__`, which tracks what is set.
+            # Bypasses its own `__setattr__`, which tracks attributes.
             object.__setattr__(metric, _BY_SHARE, True)
             continue
         return _text(model, metric, number)
@@ -150,14 +156,14 @@ def problem_of(
 
 
 def num_by_share(model: Model) -> int:
-    """Returns how many metrics count by a share that do not by themselves."""
+    """Returns the number of metrics that were set to count by a share."""
     return sum(hasattr(metric, _BY_SHARE) for metric, _ in _sums_of(model))
 
 
 def _sums_of(model: Model) -> list[tuple[Metric, list[Variable]]]:
-    """Returns metrics that may be given anything, with their sums.
+    """Returns metrics whose counts may not add up, with their sums.
 
-    Of what Keras itself makes of rows it is known that it adds up.
+    Metrics of Keras that count each row by itself are known to add up.
     """
     known = {id(each) for each in compat.metrics_variables(model)}
     found = []

@@ -1,4 +1,4 @@
-"""Says at the end that a program has trained nothing, if it has not."""
+"""Notice at the end of a program that has trained nothing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _has_trained = False
 
 
 def install() -> None:
-    """Has it said at the end of the program."""
+    """Registers the notice for the end of the program."""
     atexit.register(_say)
 
 
 def note_training() -> None:
-    """Notes that something is trained."""
+    """Records that something is trained."""
     global _has_trained
     _has_trained = True
 

@@ -1,8 +1,8 @@
-"""Batches with fewer rows than there are ranks, of which some have no rows.
+"""Batches with fewer rows than ranks, so that some ranks have no rows.
 
-A step of Keras' own counts a rank without rows as nothing. In one of the
-program's own, a mean is 0 / 0 there, so that such a batch is an error: before
-training, where the data tell, or when the batch is read.
+In steps of Keras' own, a rank without rows counts for nothing. In a step of the
+program's own, a mean is 0 / 0 on such a rank, so that such a batch is an error:
+before training if the data tell, or else when the batch is read.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from keras_ring._training.batch_rows import num_rows
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.errors import AutoError
 
-# What TensorFlow makes of the assertion, when it fails.
+# The message of TensorFlow when the assertion fails.
 _BEFORE, _AFTER = "keras_ring: a batch of", "has fewer rows than ranks"
 _FAILED = re.compile(rf"\[{_BEFORE}\] \[(\d+)\] \[{_AFTER}\]")
-# Of `tf.data`, what gives the batches that it reads, in some order.
+# Datasets of `tf.data` that pass batches on, perhaps in another order.
 _PASSED_ON = ("Prefetch", "Cache", "Shuffle", "Options")
 
 
 def are_for_all(model: Model, batch: Structure) -> bool:
-    """Whether each rank trains on all rows of a batch, as not all have some.
+    """Returns whether each rank trains on all rows of a small batch.
 
-    What is a mean over them is the same for all. Metrics count them once for
-    each rank, so it is for batches that are trained on one by one.
+    They do if there are fewer rows than ranks and the step is the program's
+    own. A mean over all rows is then the same on all ranks. Metrics count the
+    rows once on each rank, so this is only used for batches that are trained on
+    one by one.
 
     Args:
         model: A `keras.Model`.
@@ -45,15 +47,15 @@ def are_for_all(model: Model, batch: Structure) -> bool:
 
 
 def refuse(model: Model, iterator: BatchIterator) -> None:
-    """Refuses batches to train on that are too small for a model's step.
+    """Refuses training batches that are too small for a model's step.
 
     Args:
         model: A `keras.Model`.
-        iterator: Over the batches. Where it is not known how many rows these
-            have, it is made one that fails at such a batch.
+        iterator: The `BatchIterator`. If it is not known how many rows the
+            batches have, its dataset is changed to fail at a small batch.
 
     Raises:
-        AutoError: If it is known that there is one.
+        AutoError: If it is known that there is a batch that is too small.
     """
     if not steps.is_own_train_step(model):
         return
@@ -75,10 +77,13 @@ def refuse(model: Model, iterator: BatchIterator) -> None:
 
 @contextlib.contextmanager
 def refusing(model: Model) -> Iterator[None]:
-    """Has a batch that is found to be too small be an error of keras_ring's.
+    """Turns TensorFlow's error at a small batch into an `AutoError`.
 
     Args:
-        model: A `keras.Model` that trains inside.
+        model: The `keras.Model` that trains in the context.
+
+    Raises:
+        AutoError: If a batch that is read is too small.
     """
     try:
         yield
@@ -87,7 +92,7 @@ def refusing(model: Model) -> Iterator[None]:
         if found is None:
             raise
         text = _text(model, "one", int(found[1]))
-        # Without the frames of Keras and TensorFlow, which tell nothing.
+        # Without the frames of Keras and TensorFlow, which are of no use.
         raise AutoError(f"{script.line()} reads batches, {text}") from None
 
 
@@ -105,7 +110,7 @@ def _text(model: Model, which: str, rows: int) -> str:
 
 
 def _rows_of_smallest(iterator: BatchIterator) -> int | None:
-    """Returns how many rows each batch has at least, `None` if unknown."""
+    """Returns the rows of the smallest batch, or `None` if unknown."""
     source = iterator.source()
     if source.num_samples is not None and source.batch_size is not None:
         return _rest(source.num_samples, source.batch_size)
@@ -115,9 +120,10 @@ def _rows_of_smallest(iterator: BatchIterator) -> int | None:
 
 
 def _rows_of_last(dataset: Dataset) -> int | None:
-    """Returns the rows of the last batch, where a dataset was just batched.
+    """Returns the rows of the last batch, or `None` if unknown.
 
-    `tf.data` does not tell, so this looks inside of it.
+    It is known if the dataset was batched last, apart from steps that pass
+    batches on. `tf.data` does not tell, so internal attributes are read.
     """
     kind = _kind(dataset)
     while kind in _PASSED_ON:
@@ -144,7 +150,7 @@ def _is_read_to_the_end(iterator: BatchIterator) -> bool:
 
 
 def _checked(dataset: Dataset) -> Dataset:
-    """Returns a dataset that fails at a batch that is too small."""
+    """Returns a dataset that raises an error at a batch that is too small."""
     ranks = topology.size()
 
     @do_not_convert
@@ -154,7 +160,7 @@ def _checked(dataset: Dataset) -> Dataset:
         required = tf.debugging.Assert(
             rows >= ranks, [_BEFORE, rows, _AFTER], name="rows_of_ranks"
         )
-        # In the data, as XLA leaves assertions of a step away.
+        # In the dataset, because XLA removes assertions from a step.
         with tf.control_dependencies([required]):
             return tf.nest.map_structure(
                 tf.identity, batch, expand_composites=True

@@ -1,7 +1,8 @@
-"""What one process writes once is written by rank 0 alone.
+"""Makes rank 0 alone write the files that one process would write once.
 
-Callbacks of Keras see to that themselves (`_fit/one_writer.py`). Here it is
-what a program calls: all ranks come there, and go on when the file is there.
+`_fit/one_writer.py` does that for callbacks of Keras. This module does it for
+calls of the program, which all ranks make, and in which they wait until the
+file is written.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def install() -> None:
-    """Changes what saves models, and watches what else is written."""
+    """Changes functions that save models, and observes other writes."""
     for name in _METHODS:
         patch_once(keras.Model, name, _written_once, _PURPOSE)
     for module in (keras.saving, keras.models):
@@ -63,7 +64,7 @@ def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
             once.after_end(do)
             return
         named = [kwargs[name] for name in _PATHS if name in kwargs]
-        # Of what, and where to; of images it is the other way round.
+        # The model comes before the path; of images, the path is first.
         path = str(named[0] if named else args[name != _IMAGE])
         once.by_rank_zero(do, what, [path])
 
@@ -72,10 +73,12 @@ def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _one_at_a_time(directory: str) -> Iterator[None]:
-    """Lets one process in: what it has fetched, the next ones find.
+    """Runs the context in one process at a time.
+
+    The next processes find the files that the first has fetched.
 
     Args:
-        directory: String, where files are fetched to.
+        directory: String, the directory that files are fetched to.
     """
     path = Path(directory, "keras_ring.lock")
     try:
@@ -90,7 +93,13 @@ def _one_at_a_time(directory: str) -> Iterator[None]:
 
 
 def _look(event: str, args: tuple[Any, ...]) -> None:
-    """Says, once for each line, what the program itself writes."""
+    """Warns, once per line and path, of files that each rank writes.
+
+    This is an audit hook of Python.
+
+    Raises:
+        AutoError: If the program appends to a file.
+    """
     if event != "open" or sys.is_finalizing() or once.is_running():
         return
     path, mode, flags = args
@@ -98,7 +107,7 @@ def _look(event: str, args: tuple[Any, ...]) -> None:
         return
     if paths.is_of_one_rank(path) or one_writer.is_writing_alone():
         return
-    # When the ranks have ended, each writes what one process would.
+    # Once the job has ended, each rank writes as one process would.
     if once.is_said_by_program() or not topology.is_initialized():
         return
     line, is_log = script.line_of_own_call()

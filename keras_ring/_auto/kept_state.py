@@ -1,11 +1,12 @@
-"""What layers, losses and steps keep, and is not trained: one for all ranks.
+"""The state that layers, losses and steps keep without training it.
 
-A running mean, a counter, a codebook that follows what is put into it: a step
-assigns it, and of a part of a batch it assigns something else. What it is of
-the whole batch is found out where steps are compared (`step_check`), for each
-assignment by itself, and from then on ranks put together what they assign
-(`state_ways`), in the step. What does not come together is an error, and so is
-what ranks have differently after all.
+Examples are a running mean, a counter, or a codebook that follows its inputs. A
+step assigns such state, and from a part of a batch it computes another value
+than from the whole. When steps are compared (`step_check`), it is found out for
+each assignment how the values of parts make that of the whole. From then on
+ranks combine the values that they assign (`state_ways`), within the step. It is
+an error if the values cannot be combined, or if ranks have different state
+after all.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ from keras_ring.errors import ConsistencyError
 
 _OF_MODEL = "_keras_ring_kept_state"
 _NAME = "auto/state"
-# Of the largest, what other orders of the same sum may make.
+# By the bytes of a type: the rounding of the same sum in another order,
+# relative to the largest value.
 _ROUNDING = {2: 1e-2, 4: 1e-5, 8: 1e-12}
 
 
 class KeptState:
-    """What is known of the state that the steps of one model keep.
+    """The state that the steps of one model keep, as far as it is known.
 
     Args:
         model: A `keras.Model`.
@@ -49,12 +51,13 @@ class KeptState:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        # Whether a step was looked at before the first one has trained.
+        # Whether a step was examined before the first one has trained.
         self.is_searched = False
-        # Of each variable that is assigned, in the order of the step.
+        # The variables that are assigned, and by the same keys the possible
+        # ways of each of their assignments, in the order of the step.
         self._variables: dict[int, Variable] = {}
         self._ways: dict[int, list[Possible]] = {}
-        # Those of which batches have told nothing, as they were then.
+        # Variables of which batches have told nothing, with their values then.
         self._undecided: list[Assigned] = []
 
     def narrow(
@@ -65,20 +68,21 @@ class KeptState:
         num_bytes: int,
         number: int,
     ) -> str | None:
-        """Finds out how parts of one batch make the state of the whole.
+        """Narrows the possible ways by one batch and its parts.
 
         All ranks must call this.
 
         Args:
-            whole: What a step has assigned on a batch.
-            part: What it would have on this rank's part.
-            share: Float, the part of its rows.
-            num_bytes: Integer, of the smallest type that it was computed in.
-            number: Integer, of the batch.
+            whole: The `Recorder` of a step on the batch.
+            part: The `Recorder` of the step on this rank's part.
+            share: Float, the fraction of the batch's rows in this part.
+            num_bytes: Integer, the bytes of the smallest type of the
+                computation.
+            number: Integer, the number of the batch.
 
         Returns:
-            What to say if there is no way, the same on all ranks but for the
-            values; or `None`.
+            String, the error if no way is possible, or `None`. There is one on
+            all ranks or on none.
         """
         if not (whole.assigned or whole.changed or self._ways):
             if not _is_on_any(bool(part.assigned or part.changed)):
@@ -117,7 +121,9 @@ class KeptState:
     def to_combine(self) -> list[tuple[Variable, list[Possible]]]:
         """Returns the variables to which ranks assign different values.
 
-        With what is possible for each assignment.
+        Returns:
+            A list of pairs, a variable and the possible ways of each of its
+            assignments.
         """
         return [
             (self._variables[key], ways)
@@ -126,7 +132,12 @@ class KeptState:
         ]
 
     def choices(self) -> list[tuple[int, Way, float | None]]:
-        """Returns what steps are traced for: the way of each assignment."""
+        """Returns the way of each assignment, on which traced steps depend.
+
+        Returns:
+            A list of tuples: the id of a variable, the way, and for a sum the
+            share that is left of it, if known.
+        """
         found = []
         for key, ways in self._ways.items():
             for each in ways:
@@ -136,7 +147,7 @@ class KeptState:
         return found
 
     def _shown(self) -> list[str]:
-        """Returns what is put together, in words."""
+        """Returns a text for each variable and way that ranks combine."""
         shown = []
         for variable, ways in self.to_combine():
             of_all = {state_ways.preferred(each) for each in ways}
@@ -147,7 +158,7 @@ class KeptState:
         return shown
 
     def advice(self) -> str:
-        """Returns what to think of, where gradients are not of the whole."""
+        """Returns advice for an error about gradients, or an empty string."""
         shown = self._shown()
         if not shown:
             return ""
@@ -158,7 +169,7 @@ class KeptState:
         )
 
     def say_ways(self) -> None:
-        """Says what is put together, if anything is."""
+        """Prints which state ranks combine, if any."""
         shown = self._shown()
         if shown:
             place = script.place()
@@ -170,13 +181,13 @@ class KeptState:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether batches have told nothing of something."""
+        """True if batches have told nothing of some variable."""
         return bool(self._undecided)
 
     def has_told(self) -> bool:
-        """Whether something has changed of which batches had told nothing.
+        """Returns whether an undecided variable has changed on any rank.
 
-        The next batch may tell more. All ranks must call this.
+        If so, the next batch may tell more. All ranks must call this.
         """
         return bool(self._undecided) and _is_on_any(
             not all(
@@ -196,7 +207,11 @@ class KeptState:
     def _problem_of_changes(
         self, whole: Recorder, part: Recorder, number: int
     ) -> str | None:
-        """Says what is wrong with what is changed, and is not assigned."""
+        """Returns the error for a variable that is changed but not assigned.
+
+        Returns:
+            String, or `None` if parts change such variables as the whole does.
+        """
         on_whole = {id(each.variable): each for each in whole.changed}
         variables = [
             variable
@@ -223,13 +238,16 @@ class KeptState:
         return state_advice.of_change(self._model, variable, number)
 
     def require_same(self, when: str) -> None:
-        """Requires the state of all ranks to be the same.
+        """Raises an error if ranks have different state.
 
-        All ranks must call this. What differs by rounding alone is made that of
-        rank 0.
+        All ranks must call this. If the state differs by rounding alone, all
+        ranks get that of rank 0.
 
         Args:
-            when: String, for the error, as "after epoch 3".
+            when: String, the time for the error, such as "After epoch 3".
+
+        Raises:
+            ConsistencyError: On all ranks, if the state differs.
         """
         others = recorded_state.ids_of_others(self._model)
         found = {
@@ -259,18 +277,25 @@ _SAME = frozenset([Way.SAME])
 
 
 def of(model: Model) -> KeptState:
-    """Returns what is known of the state that a model keeps."""
+    """Returns the `KeptState` of a model, which is made if it has none."""
     found = vars(model).get(_OF_MODEL)
     if found is None:
         found = KeptState(model)
-        # Past the model's own `__setattr__`, which tracks what is set.
+        # Bypasses the model's own `__setattr__`, which tracks attributes.
         object.__setattr__(model, _OF_MODEL, found)
     kept: KeptState = found
     return kept
 
 
 def is_repeated(one: Recorder, other: Recorder) -> bool:
-    """Whether a step has assigned the same again; the same on all ranks."""
+    """Returns whether two runs have assigned the same values, on all ranks.
+
+    All ranks must call this.
+
+    Args:
+        one: The `Recorder` of a run.
+        other: The `Recorder` of another run of the same step.
+    """
     return not _is_on_any(
         not one.is_like(other)
         or not all(
@@ -299,7 +324,7 @@ def _is_near(one: Assigned, other: Assigned) -> bool:
 
 
 def _are_near(variables: Sequence[Variable]) -> bool:
-    """Whether all ranks have what rank 0 has, but for rounding."""
+    """Returns whether all ranks have the values of rank 0 up to rounding."""
     values = [np.array(compat.as_numpy(each)) for each in variables]
     of_rank_0 = gathers.broadcast_group(
         [each.astype(np.float64) for each in values], 0, f"{_NAME}/near"

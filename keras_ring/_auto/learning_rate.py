@@ -1,4 +1,4 @@
-"""The learning rate of a batch that is as many times as large as ranks are."""
+"""The learning rate for a batch that is larger by the number of ranks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _SCALED = "_keras_ring_learning_rate_scaled"
 
 
 def scaled(model: Model, settings: AutoSettings) -> list[Callback]:
-    """Scales the learning rate of a model, once; returns what warms it up.
+    """Scales the learning rate of a model once.
 
     Args:
-        model: A `keras.Model` with an optimizer.
-        settings: What was asked for.
+        model: A `keras.Model`.
+        settings: The `AutoSettings` of the program.
+
+    Returns:
+        A list of callbacks that warm the learning rate up, perhaps empty.
 
     Raises:
         AutoError: If the learning rate is a schedule.
@@ -45,7 +48,7 @@ def scaled(model: Model, settings: AutoSettings) -> list[Callback]:
             "change. Scale it in the program: `kr.schedules.Warmup(schedule, "
             "warmup_steps)` warms up."
         )
-    # Past the optimizer's own `__setattr__`, which tracks what is set.
+    # Bypasses the optimizer's own `__setattr__`, which tracks attributes.
     object.__setattr__(optimizer, _SCALED, True)
     before = compat.learning_rate(optimizer)
     rate = before * factor

@@ -1,4 +1,4 @@
-"""Which metrics of Keras a program has, also those that no model has."""
+"""The metrics of Keras that a program has, including those of no model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _metrics: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def install() -> None:
-    """Has metrics that are made from now on known. Once is enough."""
+    """Records the metrics that are made from now on. Once is enough."""
     patch_once(
         keras.metrics.Metric,
         "__init__",
@@ -34,13 +34,13 @@ def _noted(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def variables() -> Iterator[Variable]:
-    """Yields the variables that metrics have."""
+    """Yields the variables of all metrics."""
     for metric in list(_metrics):
         yield from metric.variables
 
 
 def sums() -> Iterator[Variable]:
-    """Yields the variables that count what metrics have seen."""
+    """Yields the variables of all metrics that are sums."""
     for variable in variables():
         if compat.aggregation(variable) == "sum":
             yield variable

@@ -1,13 +1,13 @@
-"""When ranks compare what they have, of steps that are not in epochs."""
+"""The steps after which ranks compare, if there are no epochs."""
 
-# After steps 1, 2, 4 and so on, and then each time after so many.
+# Ranks compare after steps 1, 2, 4 and so on, and after multiples of this.
 _EVERY = 1024
 
 
 def is_one(number: int) -> bool:
-    """Whether ranks compare after a step.
+    """Returns whether ranks compare after a step.
 
     Args:
-        number: Integer, how many there were.
+        number: Integer, the number of the step, from 1 on.
     """
     return number & (number - 1) == 0 or number % _EVERY == 0

@@ -1,16 +1,17 @@
-"""Has rank 0 do once what a program of one process does once.
+"""Makes rank 0 make calls that a program for one process makes once.
 
-All ranks come to such a call, agree that they mean the same, and go on when
-rank 0 has done it, with its result or its error. Nobody begins before all have
-come: what a program looks at before the call (`if not os.path.exists(...)`) is
-on all ranks what it was.
+All ranks reach such a call, agree that they mean the same, and continue with
+the result or the error of rank 0. Rank 0 does not begin before all have come,
+so that what a program checks before the call (`if not os.path.exists(...)`) is
+the same on all ranks.
 
-A rank that comes alone would wait for ever, so it does not wait where it may
-be alone: in another thread, in a function that `tf.data` calls, in a child, in
-what a callback does on one rank, at the end of the program, while it handles an
-error that is not on all ranks, and once the program has asked for its rank, as
-it then says itself who does what. Where none of this is so and the others do
-not come, it ends in an error that has the line.
+A rank that comes alone would wait forever. So ranks do not wait for each other
+where one may be alone: in another thread, in a function that `tf.data` calls,
+in a child process, in a callback that runs on one rank, or at the end of the
+program. They wait only briefly while they handle an error that other ranks may
+not have, and after the program has asked for its rank, because it may then
+decide itself which rank does what. In all other cases, ranks that do not come
+are an error that names the line of the program.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from keras_ring.errors import AutoError, JobEndedError
 _Result = TypeVar("_Result")
 _ASKS = ("rank", "local_rank", "cross_rank", "rank_op", "local_rank_op")
 _NAME = "auto/once"
-# Of the seconds after which it is an error, those until it is said who waits
-# for what; and until a rank goes on alone, that handles an error or was told
-# by the program.
+# Fractions of the time after which waiting is an error: until a notice says
+# what a rank waits for; and until a rank goes on alone if it handles an error
+# or if the program has asked for its rank.
 _SAID_SHARE = 1 / 10
 _ALONE_SHARE = 1 / 30
-# On an error that all ranks have raised.
+# An attribute of errors that all ranks have raised.
 _SHARED = "_keras_ring_on_all_ranks"
 _running: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "keras_ring_once", default=False
@@ -55,14 +56,14 @@ _is_given_up = False
 
 
 def install(settings: AutoSettings) -> None:
-    """Has it noted when a program asks for its rank. Once is enough.
+    """Records from now on whether the program asks for its rank.
 
     Args:
-        settings: What was asked for.
+        settings: The `AutoSettings` of the program.
     """
     global _pid, _rank, _wait
     _pid, _rank, _wait = os.getpid(), topology.rank(), float(settings.wait)
-    # What a program imports, which this is a part of.
+    # The package whose functions the program calls.
     package = sys.modules["keras_ring"]
     for name in _ASKS:
         patch_once(package, name, _noted, "a program may say who does what")
@@ -80,13 +81,13 @@ def _noted(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_running() -> bool:
-    """Whether the caller is part of what is done once."""
+    """Returns whether the caller runs in a call that is made once."""
     return _running.get()
 
 
 @contextlib.contextmanager
 def running() -> Iterator[None]:
-    """Has what is called inside be part of what is done once."""
+    """Marks the code in the context as part of a call that is made once."""
     token = _running.set(True)
     try:
         yield
@@ -95,7 +96,7 @@ def running() -> Iterator[None]:
 
 
 def is_of_all_ranks() -> bool:
-    """Whether the other ranks come to what is called here, too."""
+    """Returns whether the other ranks reach the present call, too."""
     return (
         not _running.get()
         and not one_writer.is_writing_alone()
@@ -107,22 +108,25 @@ def is_of_all_ranks() -> bool:
 
 
 def is_said_by_program() -> bool:
-    """Whether the program asks for its rank, and so says who does what."""
+    """Returns whether the program has asked for its rank.
+
+    If so, it may decide itself which rank does what.
+    """
     return _is_asked
 
 
 def is_over() -> bool:
-    """Whether ranks do not wait for each other any more."""
+    """Returns whether ranks do not wait for each other any more."""
     return (
         _is_given_up
         or not topology.is_initialized()
-        # Python calls what is registered by `atexit`.
+        # Functions that are registered with `atexit` are running.
         or not threading.main_thread().is_alive()
     )
 
 
 def is_failing() -> bool:
-    """Whether an error is handled here that other ranks may not have."""
+    """Returns whether the caller handles an error that others may not have."""
     error = sys.exc_info()[1]
     return error is not None and not hasattr(error, _SHARED)
 
@@ -135,25 +139,28 @@ def by_rank_zero(
     on_others: Callable[[], _Result] | None = None,
     is_done: Callable[[], bool] | None = None,
 ) -> Any:
-    """Does something on rank 0, where all ranks mean the same.
+    """Calls a function on rank 0 alone, if all ranks mean the same.
 
-    Where they do not, as in a directory of each rank's own, each does it.
+    If they do not, as with a directory of each rank's own, each calls it.
 
     Args:
-        do: Does it, on rank 0.
-        what: String, what it is: "os.mkdir".
-        places: Strings, the paths of files and directories that it is about.
-        on_others: What the other ranks do afterwards. Defaults to nothing.
-        is_done: Whether it is done, in the files that this rank sees. One rank
-            of each host that does not see it does it as well. Defaults to
-            `None`: that of rank 0 is enough.
+        do: Callable without arguments, called on rank 0.
+        what: String, the name of the call, such as "os.mkdir".
+        places: List of strings, the paths of files and directories that the
+            call is about.
+        on_others: Callable without arguments that the other ranks call
+            afterwards. Defaults to `None`, for none.
+        is_done: Callable that returns whether the call has taken effect in the
+            file system that this rank sees. If not, one rank of each such host
+            calls `do` as well. Defaults to `None`, if the call on rank 0 is
+            enough.
 
     Returns:
-        What rank 0 has made; or what `on_others` has.
+        The result of `do` on rank 0, or that of `on_others` on other ranks.
 
     Raises:
         AutoError: If not all ranks come here.
-        Exception: On all ranks, what rank 0 has raised.
+        Exception: On all ranks, the error that rank 0 has raised.
     """
     try:
         is_same = mean_same(what, places)
@@ -174,14 +181,15 @@ def by_rank_zero(
 
 
 def mean_same(what: str, places: Sequence[str]) -> bool | None:
-    """Whether all ranks have come to do the same.
+    """Returns whether all ranks have come to make the same call.
 
     Args:
-        what: String, what it is: "os.mkdir".
-        places: Strings, the paths of files and directories that it is about.
+        what: String, the name of the call, such as "os.mkdir".
+        places: List of strings, the paths of files and directories that the
+            call is about.
 
     Returns:
-        Boolean, the same on all ranks; `None` if this one goes on alone.
+        Boolean, the same on all ranks, or `None` if this one goes on alone.
 
     Raises:
         AutoError: If not all ranks come here.
@@ -196,14 +204,16 @@ def after_end(
     is_done: Callable[[], bool] | None = None,
     on_others: Callable[[], _Result] | None = None,
 ) -> Any:
-    """Does something where ranks do not wait for each other any more.
+    """Calls a function if ranks do not wait for each other any more.
 
     Args:
-        do: Does it.
-        is_done: Whether it is done: another rank may do the same, or have done
-            it, which is no error. `None` if that cannot be told; then it is
-            left to rank 0.
-        on_others: What the other ranks do then. Defaults to nothing.
+        do: Callable without arguments.
+        is_done: Callable that returns whether the call has taken effect. An
+            error of `do` is ignored then, because another rank may have made
+            the same call. Defaults to `None`, if that cannot be told, so that
+            only rank 0 calls `do`.
+        on_others: Callable without arguments that the other ranks call if
+            `is_done` is `None`. Defaults to `None`, for none.
     """
     if is_done is None:
         if _rank == 0:
@@ -218,10 +228,17 @@ def after_end(
 
 
 def _have_come(meeting: Meeting, doing: str) -> bool:
-    """Waits until all ranks have come, and not for ever.
+    """Waits until all ranks have come, for a limited time.
+
+    Args:
+        meeting: The meeting of the ranks.
+        doing: String, the call that they come to, for messages.
 
     Returns:
-        Whether they have; if not, this rank goes on alone.
+        Boolean, whether all have come. If not, this rank goes on alone.
+
+    Raises:
+        AutoError: If not all have come and this rank cannot go on alone.
     """
     global _is_given_up
     if is_failing() or _is_asked:
@@ -236,7 +253,7 @@ def _have_come(meeting: Meeting, doing: str) -> bool:
     )
     if meeting.wait((1 - _SAID_SHARE) * _wait):
         return True
-    # The others may still come there: nothing is asked of them meanwhile.
+    # The others may still come, so no later call waits for them.
     _is_given_up = True
     raise AutoError(
         f"{doing} on rank {topology.rank()}. It is done once for all ranks, by "
@@ -274,9 +291,9 @@ def _done_by_other(on_others: Callable[[], _Result] | None) -> Any:
 
 
 def _follow(do: Callable[[], Any], is_done: Callable[[], bool]) -> None:
-    """Does it once on each host that has other files than rank 0."""
+    """Makes the call once on each host with other files than rank 0."""
     if topology.local_rank() == 0 and not is_done():
-        # Of files that are shared after all, what is seen may be old.
+        # If the files are shared after all, this host may see an old state.
         with contextlib.suppress(OSError):
             do()
     Meeting(f"{_NAME}/followed", "").wait(None)

@@ -1,14 +1,15 @@
-"""Tells whether a callback reaches outside of the program.
+"""Detects callbacks that reach outside of the program.
 
-A callback that all ranks run does on each what it does in one process: what it
-is shown, and the model, are the same. What it does outside is then done as many
-times as there are ranks: rows in a database, requests to a server, lines in a
-file. Its code tells of that: the modules and functions which it, and what it
-calls in the program, go by.
+A callback that all ranks run does the same on each rank as in one process,
+because the model and the results that it gets are the same. But its effects
+outside of the program are multiplied by the number of ranks: rows in a
+database, requests to a server, lines in a file. Such callbacks are detected by
+their code, that is, by the modules and functions that it uses, also indirectly
+through other code of the program.
 
-What is overlooked so is done on each rank, as without this. What is taken for
-such a callback and is none runs on rank 0, and the others follow
-(`callbacks_outside`), which trains the same.
+A callback that is not detected runs on each rank, as it would without this
+module. A callback that is detected by mistake runs on rank 0, and the others
+receive its changes (`callbacks_outside`), which gives the same training.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from keras_ring._auto import script
 from keras_ring._keras import keras
 from keras_ring._typing import Callback
 
-# Of Python's own library.
+# Modules of Python's standard library that reach outside.
 _MODULES = frozenset(
     {
         "asyncio",
@@ -44,7 +45,7 @@ _MODULES = frozenset(
         "xmlrpc",
     }
 )
-# What others have made that computes, and reaches nothing by itself.
+# Packages that compute and reach nothing outside by themselves.
 _COMPUTES = frozenset(
     {
         "absl",
@@ -62,7 +63,7 @@ _COMPUTES = frozenset(
         "torch",
     }
 )
-# Methods of what cannot be told by its module.
+# Methods that write, of objects that their modules do not tell.
 _WRITES = frozenset(
     {
         "imsave",
@@ -70,7 +71,7 @@ _WRITES = frozenset(
         "mimsave",
         "mimwrite",
         "open",
-        # Of pictures, arrays and checkpoints; of a model, see `_names_in`.
+        # Saves images, arrays and checkpoints; for models, see `_names_in`.
         "save",
         "save_img",
         "savefig",
@@ -90,9 +91,9 @@ _WRITES = frozenset(
         "write_text",
     }
 )
-# What of the training another rank cannot be given.
+# Changes of the training that cannot be sent to other ranks.
 _KEEPS_TO_ITSELF = frozenset({"compile", "make_train_function", "trainable"})
-# What changes weights, which is looked for after batches as well.
+# Methods that change weights, so that weights are compared after batches, too.
 _CHANGES = frozenset(
     {
         "assign",
@@ -105,17 +106,18 @@ _CHANGES = frozenset(
 )
 _METHODS = (staticmethod, classmethod, types.MethodType)
 _OF_MODEL = ("model", "_model")
-_DEEP = 4  # calls within the program
+_DEEP = 4  # nested calls within the program that are examined
 
 
 class Reach(NamedTuple):
-    """What the code of a callback goes by.
+    """The effects of a callback, as its code tells them.
 
     Args:
-        outside: Strings, sorted, what reaches outside of the program.
-        keeps: Boolean, whether it changes what other ranks cannot be given, or
-            works with other ranks itself.
-        changes_weights: Boolean, whether it may do so.
+        outside: Tuple of strings, sorted, the modules and functions that reach
+            outside of the program.
+        keeps: Boolean, whether it makes changes that cannot be sent to other
+            ranks, or communicates with other ranks itself.
+        changes_weights: Boolean, whether it may change weights.
     """
 
     outside: tuple[str, ...]
@@ -124,10 +126,13 @@ class Reach(NamedTuple):
 
 
 def reach(callback: Callback) -> Reach:
-    """Looks into a callback.
+    """Examines the code of a callback.
 
     Args:
         callback: A `keras.callbacks.Callback`.
+
+    Returns:
+        A `Reach`.
     """
     seen = _Seen()
     for kind in type(callback).__mro__:
@@ -137,7 +142,7 @@ def reach(callback: Callback) -> Reach:
             seen.outside.add(_top(kind))
         for member in vars(kind).values():
             seen.look_at(member)
-    # Functions that it was given, connections, runs.
+    # Attributes, such as functions that it was given, connections and runs.
     for value in vars(callback).values():
         seen.look_at(value)
         seen.look_at_object(value)
@@ -149,7 +154,7 @@ def reach(callback: Callback) -> Reach:
 
 
 class _Seen:
-    """What was found so far."""
+    """The modules and names that were found in a callback's code so far."""
 
     def __init__(self) -> None:
         self.outside: set[str] = set()
@@ -158,7 +163,12 @@ class _Seen:
         self._done: set[int] = set()
 
     def look_at(self, value: Any, depth: int = 0) -> None:
-        """Looks at what some code goes by."""
+        """Examines a value that some code uses, such as a function.
+
+        Args:
+            value: Any object.
+            depth: Integer, the number of calls within the program so far.
+        """
         if isinstance(value, property):
             for each in (value.fget, value.fset):
                 self.look_at(each, depth)
@@ -176,7 +186,12 @@ class _Seen:
             self._look_into(value, depth)
 
     def look_at_object(self, value: Any, depth: int = 0) -> None:
-        """Looks at what is called of an object of the program's own."""
+        """Examines the methods that are called of an object of the program.
+
+        Args:
+            value: Any object. Objects of other classes are ignored.
+            depth: Integer, the number of calls within the program so far.
+        """
         kinds = [each for each in type(value).__mro__ if each is not object]
         if (
             id(value) in self._done
@@ -186,7 +201,7 @@ class _Seen:
             return
         self._done.add(id(value))
         before: set[str] | None = None
-        # What is called may call more of it.
+        # A method that is called may call further methods.
         while before != self.names:
             before = set(self.names)
             for kind in kinds:
@@ -238,9 +253,9 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _names_in(code: types.CodeType) -> set[str]:
-    """Returns the names that code goes by, without `model.save`.
+    """Returns the names that code uses, without the `save` of `model.save`.
 
-    What saves a model has it written once, on whichever ranks it is called.
+    A model is written once, on whichever ranks `model.save` is called.
     """
     names = set(code.co_names)
     owners = [
@@ -254,7 +269,7 @@ def _names_in(code: types.CodeType) -> set[str]:
 
 
 def _top(value: Any) -> str:
-    """Returns the package that something, or else its class, is of."""
+    """Returns the top-level package of an object, or else of its class."""
     if isinstance(value, types.ModuleType):
         name = value.__name__
     else:
@@ -267,7 +282,10 @@ def _is_of_keras(value: Any) -> bool:
 
 
 def _is_of_others(value: Any) -> bool:
-    """Whether something is of a package that is neither ours nor Python's."""
+    """Returns whether an object is of a third-party package.
+
+    Packages in `_COMPUTES` and of the standard library are not.
+    """
     top = _top(value)
     if top in _COMPUTES or top in sys.stdlib_module_names or top == "builtins":
         return False
@@ -283,7 +301,10 @@ def _is_class_of_program(kind: type) -> bool:
 
 
 def is_of_program_or_others(callback: Callback) -> bool:
-    """Whether a callback is, or is given something that is, not of Keras."""
+    """Returns whether a callback contains code that is not Keras'.
+
+    A `LambdaCallback` does, because it is given functions.
+    """
     kind = type(callback)
     if kind is keras.callbacks.LambdaCallback:
         return True

@@ -1,8 +1,8 @@
-"""A step of a loop of the program's own, on the rows of this rank.
+"""A step of a custom loop, on the rows of this rank.
 
-What it returns, and counts in variables, is put together from that of all
-ranks, in the ways that were found on the first batch (`own_step_check`) and
-hold on later ones.
+Its results, and the counts in its variables, are combined over all ranks in the
+ways that were found on the first batch (`own_step_check`) and hold on later
+ones.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from keras_ring.errors import AutoError, ConsistencyError
 
 
 class Call:
-    """A function of one signature.
+    """The calls of a function with one structure of arguments.
 
     Args:
-        function: What `tf.function` has made.
-        name: String, what it is called.
-        arguments: What it is called with, positional and by name.
-        is_data: For each leaf of these, whether it has the rows of the batch.
+        function: A function that `tf.function` has made.
+        name: String, its name in the program.
+        arguments: Tuple of its positional arguments and its keyword arguments.
+        is_data: Sequence of booleans, for each leaf of the arguments whether
+            it has the rows of the batch.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class Call:
         leaves = self._as_declared(leaves)
         rows = self._rows(leaves)
         if rows < topology.size():
-            # Each trains on all of them, which is the same.
+            # Each rank trains on all rows, which gives the same.
             self._begin(self._on_whole, leaves)
             return self._on_whole(*leaves)
         is_first = self._found is None
         if is_first or occasions.is_one(self._num_calls + 1):
-            # What it does may depend on its data.
+            # Checked again later, because the step may depend on its data.
             self._check(leaves, rows)
         if is_first:
             self._begin(self._on_part, leaves)
@@ -114,7 +115,7 @@ class Call:
         ]
 
     def _check(self, leaves: list[Any], rows: int) -> None:
-        """Finds out how parts make the whole, once all ranks have the same."""
+        """Finds out how parts make the whole, if ranks have read the same."""
         self._digests.note(self._data_of(leaves))
         self._digests.require_same(f"auto/{self._name}/data")
         found = self._checker.check(
@@ -125,13 +126,13 @@ class Call:
             if found.is_like(self._found):
                 return
         self._found = found
-        # What is traced goes by what was found.
+        # The trace depends on the ways that were found.
         self._on_part = update_search.compiled(
             self._train_on_part, self._jit_compile
         )
 
     def _begin(self, function: Any, leaves: list[Any]) -> None:
-        """Gives ranks one state to begin from, and seeds of their own."""
+        """Gives ranks the state of rank 0, and each rank seeds of its own."""
         self._share(update_search.variables_of(function, leaves, self._name))
 
     def _share(self, variables: list[Variable]) -> None:
@@ -148,7 +149,7 @@ class Call:
         return [*itertools.compress(leaves, self._is_data)]
 
     def _run(self, step: Step, leaves: Sequence[Any]) -> Structure:
-        """Runs the function, as it is written, in a step."""
+        """Runs the function, as the program has written it, in a step."""
         leaves = [
             step.rows_of(leaf) if is_data else leaf
             for leaf, is_data in zip(leaves, self._is_data, strict=True)
@@ -174,10 +175,16 @@ class Call:
     def _together(
         self, step: Step, returned: Structure, before: list[Tensor]
     ) -> tuple[Structure, list[Tensor]]:
-        """Puts results, and what was counted, of all ranks together.
+        """Combines the results and counts of all ranks.
+
+        Args:
+            step: The step.
+            returned: The results of this rank.
+            before: List of tensors, the values of `Found.sums` before the step.
 
         Returns:
-            The results; and, of those that may be a mean or a sum, the sums.
+            A tuple: the results, and a list of the sums of those results for
+            which several ways, a sum among them, are possible.
         """
         found = self._known()
         leaves = tf.nest.flatten(returned)
@@ -221,7 +228,17 @@ class Call:
         leaves: list[Any],
         rows: int,
     ) -> Structure:
-        """Decides what is a sum, of what was zero so far and told nothing."""
+        """Decides whether results that were zero so far are sums.
+
+        Args:
+            returned: The results, with a mean where a sum is possible, too.
+            unknown: List of tensors, the sums of these results.
+            leaves: The arguments of the call.
+            rows: Integer, the number of rows of the batch.
+
+        Returns:
+            The results, with a sum where that was found out.
+        """
         if not any(np.any(each.numpy()) for each in unknown):
             return returned
         before = self._known()
@@ -255,7 +272,7 @@ class Call:
 
 
 def rows_of(leaf: Any) -> int | None:
-    """Returns how many rows an argument has, `None` if it has none."""
+    """Returns the number of rows of an argument, or `None` if it has none."""
     if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
         return int(batch_rows.num_rows(leaf))
     is_tensor = isinstance(leaf, tf.Tensor | np.ndarray)
@@ -265,7 +282,7 @@ def rows_of(leaf: Any) -> int | None:
 
 
 def _dtypes_of(function: Any, arguments: Structure) -> list[tf.DType | None]:
-    """Returns the types that a signature declares for what is no tensor."""
+    """Returns the dtype that a signature declares for each leaf, or `None`."""
     args, _ = arguments
     leaves = tf.nest.flatten(arguments)
     found: list[tf.DType | None] = [None] * len(leaves)
@@ -279,7 +296,7 @@ def _dtypes_of(function: Any, arguments: Structure) -> list[tf.DType | None]:
 
 
 def _converted(function: Any) -> Callable[..., Any]:
-    """Returns what a function is made of, as `tf.function` would trace it."""
+    """Returns the Python function, converted as `tf.function` would do it."""
     written: Callable[..., Any] = function.python_function
     if not function._autograph:
         return written

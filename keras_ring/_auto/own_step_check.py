@@ -1,11 +1,11 @@
 """Finds out how steps on parts of a batch make the step on the whole.
 
-The function is compiled in two ways, on the whole batch and on parts of unequal
-numbers of rows, without its updates and without chance. Each runs twice, one
-after the other, as what it returns may depend on what it has counted before.
-Gradients have to be those of the whole; for what it returns, and for the
-variables that it changes, there has to be one of the `ways` (`own_step_ways`).
-Afterwards all variables have the values they had.
+The function is compiled in two ways, for the whole batch and for parts with
+unequal numbers of rows, without its updates and with deterministic numbers in
+place of random ones. Each runs twice in succession, because the results may
+depend on earlier counts. Gradients must be those of the whole batch. For each
+result, and for each variable that the function changes, there must be one of
+the `ways` (`own_step_ways`). Afterwards all variables are restored.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ Run = Callable[[Step, Sequence[Any]], Structure]
 
 
 class Checker:
-    """Compares a function on parts of a batch with it on the whole.
+    """A comparison of a function on parts of a batch and on the whole.
 
     Args:
-        name: String, what the function is called.
-        run: Runs it in a step.
-        is_data: Which of what it is called with are the batch.
+        name: String, the name of the function in the program.
+        run: Callable that takes a step and the leaves of the arguments, and
+            runs the function in the step.
+        is_data: Sequence of booleans, for each leaf of the arguments whether
+            it is part of the batch.
     """
 
     def __init__(self, name: str, run: Run, is_data: Sequence[bool]) -> None:
-        # Numbers for each row are those of the whole only in the order of its
-        # rows; and constants may be where a function has no derivative.
+        # In place of random numbers, numbers by row or constants. The former
+        # are those of the whole batch only if rows keep their order; the latter
+        # may be at a point where a function has no derivative.
         self._ways = [
             _Check(name, run, is_data, by_rows) for by_rows in (True, False)
         ]
@@ -57,9 +60,12 @@ class Checker:
         """Compares the function on one batch. All ranks must call this.
 
         Args:
-            leaves: What it is called with.
-            rows: Integer, of the batch, at least one for each rank.
-            share: Gives all ranks the values that variables have on one.
+            leaves: The leaves of the arguments.
+            rows: Integer, the rows of the batch, at least one for each rank.
+            share: Callable that gives all ranks the same values of variables.
+
+        Returns:
+            A `Found`.
 
         Raises:
             AutoError: On all ranks, if parts do not make the whole.
@@ -71,12 +77,12 @@ class Checker:
             except AutoError as error:
                 failure = error
                 continue
-            # The next batch begins with what tells.
+            # The next batch is compared in this way first.
             self._ways.sort(key=lambda each: each is not way)
             return found
         if failure is None:
             raise AssertionError("There is a way to compare.")
-        # Once, and not while another is handled.
+        # Raised outside of the handler, so that no other error is its context.
         raise failure.with_traceback(None) from failure.__cause__
 
 
@@ -102,12 +108,12 @@ class _Check:
         self._is_data = is_data
         self._whole = self._compiled(whole)
         self._part = self._compiled(part)
-        # What each of them updates.
+        # The paths of the variables that each of these functions updates.
         self._paths: dict[int, list[str]] = {}
-        # Of what it returns.
+        # For each result, whether it is a tensor.
         self._is_tensor: list[bool] = []
         self._state: list[Variable] = []
-        # Of the smallest type that numbers are computed in, if not all.
+        # The bytes of the smallest type of the computation, 2 or 8.
         self._num_bytes = 8
 
     def run(
@@ -217,7 +223,7 @@ class _Check:
                     f"a `tf.{type(leaf).__name__}`, and `--auto` puts none "
                     "together. Return a dense tensor, or nothing."
                 )
-        # What is `None`, or a number of Python, is so on all ranks.
+        # `None` and Python numbers are the same on all ranks.
         self._is_tensor = [tf.is_tensor(each) for each in leaves]
         return [
             each if is_tensor else tf.zeros([])
@@ -236,8 +242,8 @@ class _Check:
         """Returns the values of all variables.
 
         Args:
-            before: Earlier ones, of which those that are the same are returned
-                as they are: most are weights, and need no other copy.
+            before: Earlier values. An array that has not changed is returned
+                itself and not copied, as most are weights. Defaults to `None`.
         """
         values = [variable.numpy() for variable in self._state]
         if before is None:

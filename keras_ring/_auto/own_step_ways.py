@@ -1,7 +1,7 @@
-"""Tells how what a function did on parts makes what it did on the whole.
+"""Compares what a function has done on parts of a batch and on the whole.
 
-Gradients have to be those of the whole. For each value that it returns, and for
-each variable that it changes, there has to be one of the `ways`.
+Gradients must be those of the whole. For each value that the function returns,
+and for each variable that it changes, there must be one of the `ways`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import AutoError
 
 Arrays = list[npt.NDArray[Any]]
-# Of `keras.random.SeedGenerator` and `tf.random.Generator`.
+# Variables of `keras.random.SeedGenerator` and `tf.random.Generator`.
 _SEEDS = ("seed_generator_state", "StateVar")
 
 
 class Found(NamedTuple):
-    """What was found out of a function.
+    """The findings about a function.
 
     Args:
-        ways: For each value that it returns, which ways lead from parts to the
-            whole. Both a mean and a sum, if it was zero.
-        sums: The variables that count what a rank has seen.
-        state: All the variables that it reads or writes.
+        ways: List of the possible ways of each value that it returns. There
+            are two, one of them a sum, if the value was zero.
+        sums: List of the variables in which ranks have parts of a sum.
+        state: List of all variables that it reads or writes.
     """
 
     ways: list[Ways]
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     state: list[Variable]
 
     def with_ways_of(self, before: Found) -> Found:
-        """Returns it with the ways that were found before, if they hold."""
+        """Returns a copy with the ways that were found before, if they hold."""
         kept = [
             earlier if len(earlier) == 1 and earlier <= found else found
             for earlier, found in zip(before.ways, self.ways, strict=True)
@@ -49,7 +49,7 @@ class Found(NamedTuple):
         return self._replace(ways=kept)
 
     def is_like(self, other: Found) -> bool:
-        """Whether as much was found out before, of the same variables."""
+        """Returns whether the ways and the sets of variables are the same."""
         return self.ways == other.ways and all(
             {id(each) for each in mine} == {id(each) for each in theirs}
             for mine, theirs in (
@@ -60,7 +60,13 @@ class Found(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a function did when it ran once."""
+    """The effects of one run of a function.
+
+    Args:
+        returned: List of arrays, the values that it has returned.
+        updates: The gradients, with the paths of their variables.
+        state: List of arrays, the values of its variables afterwards.
+    """
 
     returned: Arrays
     updates: apart.Updates
@@ -68,21 +74,23 @@ class Seen(NamedTuple):
 
 
 def is_seed(variable: Variable) -> bool:
-    """Whether a variable is the state of a generator of random numbers."""
+    """Returns whether a variable is the state of a random generator."""
     return str(variable_path(variable)).rpartition("/")[2] in _SEEDS
 
 
 class Comparison:
-    """Compares what a function did on parts with what it did on the whole.
+    """A comparison of runs of a function on parts and on the whole.
 
     All ranks must call its methods, in the same order.
 
     Args:
-        name: String, what the function is called.
-        state: All the variables that it reads or writes.
-        is_tensor: For each value that it returns, whether that is a tensor.
-        rows: Two integers, of the batch and of this rank's part.
-        num_bytes: Integer, of the smallest type that numbers are computed in.
+        name: String, the name of the function in the program.
+        state: List of all variables that it reads or writes.
+        is_tensor: List of booleans, for each value that it returns whether it
+            is a tensor.
+        rows: Tuple of two integers, the rows of the batch and of this rank's
+            part.
+        num_bytes: Integer, the bytes of the smallest type of the computation.
     """
 
     def __init__(
@@ -100,7 +108,7 @@ class Comparison:
         self._num_bytes = num_bytes
 
     def is_same(self, one: Seen, other: Seen) -> bool:
-        """Whether it does the same again; the same on all ranks."""
+        """Returns whether two runs have done the same, on all ranks."""
         name = f"auto/{self._name}"
         found = apart.difference(
             one.updates, other.updates, f"{name}/again", self._num_bytes
@@ -116,7 +124,7 @@ class Comparison:
         return found is None and all(Way.SAME in each for each in same)
 
     def require_gradients(self, whole: Seen, part: Seen) -> None:
-        """Raises an error on all ranks if gradients are not of the whole."""
+        """Raises an error on all ranks if gradients differ from the whole's."""
         name = f"auto/{self._name}/gradients"
         averages = apart.averaged(part.updates, name)
         found = apart.difference(
@@ -133,7 +141,15 @@ class Comparison:
     def ways_of_results(
         self, whole: tuple[Seen, Seen], parts: tuple[Seen, Seen]
     ) -> list[Ways]:
-        """Returns how each value that it returns comes together."""
+        """Returns the possible ways of each value that the function returns.
+
+        Args:
+            whole: Tuple of two successive runs on the whole batch.
+            parts: Tuple of two successive runs on this rank's part.
+
+        Raises:
+            AutoError: On all ranks, if there is none for a value.
+        """
         found = [
             ways.possible(
                 w.returned,
@@ -169,7 +185,16 @@ class Comparison:
         whole: tuple[Seen, Seen],
         parts: tuple[Seen, Seen],
     ) -> list[Variable]:
-        """Returns the variables of which ranks have parts of a sum."""
+        """Returns the variables in which ranks have parts of a sum.
+
+        Args:
+            begin: List of arrays, the values of variables before the runs.
+            whole: Tuple of two successive runs on the whole batch.
+            parts: Tuple of two successive runs on this rank's part.
+
+        Raises:
+            AutoError: On all ranks, if a variable changes in another way.
+        """
         before = begin, whole[0].state
         changed = self._changed(begin, whole, parts)
         name = f"auto/{self._name}/state"
@@ -195,7 +220,7 @@ class Comparison:
                 )
             )
         of_metrics = _counted_by_metrics()
-        # What has counted nothing yet may do so later.
+        # A metric that has counted nothing yet may do so later.
         found = [
             variable
             for place, variable in enumerate(self._state)
@@ -224,7 +249,7 @@ class Comparison:
         whole: tuple[Seen, Seen],
         parts: tuple[Seen, Seen],
     ) -> list[int]:
-        """Returns the places of variables that change, on any rank."""
+        """Returns the indices of variables that change on any rank."""
         is_changed = [
             not is_seed(variable)
             and not all(
@@ -247,7 +272,7 @@ class Comparison:
         return [int(place) for place in np.flatnonzero(on_any)]
 
     def supposed(self, whole: Arrays, parts: Arrays) -> Found:
-        """What is likely, where numbers tell nothing."""
+        """Returns the likely findings, if runs cannot be compared."""
         found = []
         for of_whole, part, is_tensor in zip(
             whole, parts, self._is_tensor, strict=True
@@ -266,12 +291,12 @@ class Comparison:
 
 
 def _counted_by_metrics() -> set[int]:
-    """Returns the ids of the variables that count what metrics have seen."""
+    """Returns the ids of the variables of metrics that are sums."""
     return {id(compat.tf_variable(each)) for each in living_metrics.sums()}
 
 
 def _preferred(possible: Ways, value: npt.NDArray[Any]) -> Ways:
-    """Returns the way to take; two, if a value of zero does not tell."""
+    """Returns the way to take, or two ways if a value of zero does not tell."""
     is_float = value.dtype.kind not in "iubOSU"
     if ways.is_zero(value) and {Way.SUM, Way.SAME} <= possible:
         return frozenset({Way.MEAN if is_float else Way.SAME, Way.SUM})
@@ -284,7 +309,7 @@ def _preferred(possible: Ways, value: npt.NDArray[Any]) -> Ways:
 
 
 def is_equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    """Whether arrays are the same, also where they are no numbers."""
+    """Returns whether arrays are equal, where NaNs are equal, too."""
     is_float = one.dtype.kind == "f"
     return one is other or np.array_equal(one, other, equal_nan=is_float)
 

@@ -1,10 +1,10 @@
-"""Steps of training in a loop of the program's own, on parts of its batches.
+"""Steps of training in custom loops, on parts of their batches.
 
-Of a loop nobody knows which data it trains on. But what a program calls in it
-is often one function, compiled by `tf.function`, that takes a batch, applies
-gradients and returns a loss: a step, as Keras' own is. So a function that is
-about to apply gradients while it is traced is traced once more, on the rows of
-this rank (`own_step_call`).
+It is not known which data a custom loop trains on. But the loop often calls one
+function, compiled by `tf.function`, that takes a batch, applies gradients and
+returns a loss: a step like that of Keras. So a function that is about to apply
+gradients while it is traced is traced once more, on the rows of this rank
+(`own_step_call`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _TRAINS_NOT = "trains not"
 
 
 def install(settings: AutoSettings) -> None:
-    """Changes what `tf.function` makes. Once is enough.
+    """Changes the class of compiled functions. Calling it once is enough.
 
     Args:
-        settings: What was asked for.
+        settings: The `AutoSettings` of the program.
     """
     living_metrics.install()
     update_search.install()
@@ -78,7 +78,7 @@ def _called(
                     if not found:
                         raise
         step = OwnStep(self, name, settings)
-        # Past its own `__setattr__`, which tracks what is set.
+        # Bypasses its own `__setattr__`, which tracks attributes.
         object.__setattr__(self, _OF_FUNCTION, step)
         return step(*args, **kwargs)
 
@@ -90,7 +90,7 @@ def _name_of(function: Any) -> str:
 
 
 def _is_in_loop() -> bool:
-    """Whether the program itself calls a function, and not Keras for it."""
+    """Returns whether the program calls a function outside of Keras' passes."""
     return (
         tf.executing_eagerly()
         and not update_search.is_running()
@@ -102,12 +102,12 @@ def _is_in_loop() -> bool:
 
 
 class OwnStep:
-    """One function that trains, on the rows of this rank.
+    """A function of the program that trains, on the rows of this rank.
 
     Args:
-        function: What `tf.function` has made.
-        name: String, what the program calls it.
-        settings: What was asked for.
+        function: A function that `tf.function` has made.
+        name: String, its name in the program.
+        settings: The `AutoSettings` of the program.
     """
 
     def __init__(
@@ -156,7 +156,10 @@ class OwnStep:
 
 
 def _data_among(leaves: Sequence[Any]) -> tuple[bool, ...]:
-    """Tells which arguments are the batch: of as many rows as the first."""
+    """Returns for each argument whether it is part of the batch.
+
+    It is if it has as many rows as the first argument that has rows.
+    """
     rows = None
     found = []
     for leaf in leaves:
@@ -168,10 +171,11 @@ def _data_among(leaves: Sequence[Any]) -> tuple[bool, ...]:
 
 
 def _structure(arguments: Structure) -> str:
-    """Returns what tells calls of other arguments from each other.
+    """Returns a key for the structure of arguments.
 
-    A function may do something else for `training=False`; a number tells
-    nothing of that.
+    Booleans, strings and `None` are part of the key by their values, because a
+    function may do something else for `training=False`. Of other arguments only
+    the types are.
     """
 
     def shown(leaf: Any) -> str:

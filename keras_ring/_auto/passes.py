@@ -1,7 +1,7 @@
-"""Which pass over data runs here: of `fit`, `evaluate` or `predict`.
+"""The pass over data that the caller runs in, of `fit` or `evaluate`.
 
-Keras makes the iterator over the batches, the step and the results of a pass
-in different places, which find here what they are for.
+Keras makes the iterator over batches, the step and the results of a pass in
+different places, which find the pass here.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Pass:
     def __init__(self, model: Model, *, is_training: bool) -> None:
         self.model = model
         self.is_training = is_training
-        # Whether the ranks have parts of the data, or all of them all.
+        # Whether the ranks have parts of the data, or each has all of them.
         self.is_split = False
-        # What is read, for whoever shows it.
+        # A text about the data that are read, for display.
         self.reads = ""
-        # Of the batches that were read, to be compared.
+        # Digests of the batches that were read, to be compared.
         self.digests: Digests | None = None
         # Whether a rank trains on batches of its own, not on parts.
         self.has_own_batches = False
-        # Whether the data to train on are known; what comes then is to
-        # validate.
+        # Whether the iterator over the training data was made, so that later
+        # ones are for validation.
         self.has_data = False
-        # Whether a callback looks at each batch that is evaluated.
+        # Whether a callback observes each batch that is evaluated.
         self.is_watched = False
 
 
@@ -52,14 +52,14 @@ _current: contextvars.ContextVar[Pass | None] = contextvars.ContextVar(
 
 
 def current() -> Pass | None:
-    """Returns the pass that the caller runs in, if it is one of all ranks."""
-    # What a callback calls on one rank is not, though it is called in `fit`.
+    """Returns the pass of all ranks that the caller runs in, or `None`."""
+    # A callback that runs on one rank is in none, though `fit` calls it.
     return None if one_writer.is_writing_alone() else _current.get()
 
 
 @contextlib.contextmanager
 def running(found: _PassOrNone) -> Iterator[_PassOrNone]:
-    """Has what runs inside belong to a pass, or to none."""
+    """Sets the current pass in the context, `None` for none."""
     token = _current.set(found)
     try:
         yield found
@@ -74,7 +74,7 @@ _alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Has what runs inside be this rank's own."""
+    """Marks the code in the context as run by this rank on its own."""
     token = _alone.set(True)
     try:
         with running(None):
@@ -84,19 +84,19 @@ def alone() -> Iterator[None]:
 
 
 def is_alone() -> bool:
-    """Whether what runs here is this rank's own."""
+    """Returns whether the caller runs on this rank on its own."""
     return _alone.get() or one_writer.is_writing_alone()
 
 
 def is_of_all_ranks(model: Model, data: Structure) -> bool:
-    """Whether a pass of a model is one that all ranks make together.
+    """Returns whether all ranks make a pass of a model together.
 
-    It is not where one rank does something alone, nor where the program itself
-    has made the optimizer one of all ranks, or has divided its data.
+    They do not if this rank runs on its own, nor if the program itself has made
+    a distributed optimizer or has split its data.
 
     Args:
         model: A `keras.Model`.
-        data: What it is to read.
+        data: The data that the pass is to read.
     """
     if is_alone() or data_parts.find(data) is not None:
         return False

@@ -1,11 +1,11 @@
-"""What makes, moves and removes files and directories happens once.
+"""Makes rank 0 alone make, move and remove files and directories.
 
-`os.makedirs("run")` is the first line of many programs, which ranks that all
-run it would end in: one makes the directory, the others find it there. So what
-the program itself calls is done by rank 0 (`once`).
+Many programs begin with `os.makedirs("run")`. If all ranks called it, one would
+make the directory and the others would fail, because it exists. So rank 0 makes
+such calls of the program (`once`).
 
-What libraries do is left alone, as is what a path says to be of one rank:
-temporary files, devices.
+Calls of libraries are left alone, and so are paths that belong to one rank:
+temporary files and devices.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def _has_second(_: Any, path: Any, *__: Any) -> bool:
 
 
 def _unpacked(*_: Any) -> bool:
-    # Nobody knows into what; to do it again changes nothing.
+    # The result is not known; to repeat the call changes nothing.
     return False
 
 
-# What a program calls -> how many paths it is given first, and how the files
-# tell that it is done.
+# By function: the number of paths among its first arguments, and a function
+# that tells by the file system whether the call has taken effect.
 _OF_OS: dict[str, tuple[int, IsDone]] = {
     "mkdir": (1, _is_there),
     "makedirs": (1, _is_there),
@@ -91,7 +91,7 @@ _OF_GFILE: dict[str, tuple[int, IsDone]] = {
 
 
 def install() -> None:
-    """Changes what makes and removes paths. Once is enough."""
+    """Changes the functions that change paths. Calling it once is enough."""
     for owner, functions in (
         (os, _OF_OS),
         (shutil, _OF_SHUTIL),
@@ -115,19 +115,19 @@ def install() -> None:
 
 
 def is_of_one_rank(path: Any) -> bool:
-    """Whether a path says that it is this rank's own, or no file.
+    """Returns whether a path is of this rank alone, or is no path of a file.
 
     Args:
-        path: What a program has given for one.
+        path: The object that the program has given as a path.
     """
     try:
         text = os.path.abspath(os.fsdecode(path))
     except (TypeError, ValueError):
-        # An open file, by its number; or a mistake of the program.
+        # A file descriptor, or a mistake of the program.
         return True
     if text.startswith(("/dev/", "/proc/")):
         return True
-    # As `tempfile` makes them; but all ranks may work in such a one.
+    # Paths that `tempfile` makes, unless all ranks work in such a directory.
     own = os.path.join(tempfile.gettempdir(), tempfile.gettempprefix())
     return text.startswith(own) and not text.startswith(os.getcwd())
 
@@ -140,7 +140,7 @@ def _once(
         if once.is_running():
             return change(*args, **kwargs)
         do = functools.partial(change, *args, **kwargs)
-        # By name, too: of all of these, paths come first.
+        # Paths come first in all these functions, also if given by name.
         paths = [*args, *kwargs.values()][:count]
         if (
             len(paths) < count
@@ -163,12 +163,12 @@ def _once(
     return change_once
 
 
-# Paths in directories that this process has opened.
+# Arguments for directories that this process has opened.
 _BY_NUMBER = ("dir_fd", "src_dir_fd", "dst_dir_fd")
 
 
 def _keep_abilities(before: Any, after: Any) -> None:
-    """Has `os` say of a function what it said of the one before."""
+    """Registers a replaced function of `os` for what the original supports."""
     for name in ("supports_dir_fd", "supports_fd", "supports_follow_symlinks"):
         able = getattr(os, name)
         if before in able:

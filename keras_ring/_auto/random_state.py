@@ -1,7 +1,7 @@
-"""The state of what a program draws random numbers from, outside of models.
+"""The state of the random number generators that are not of models.
 
-That of Python, of NumPy, of TensorFlow, which gives each operation that is
-executed eagerly a seed that it draws, and of `keras.random`.
+These are the generators of Python, of NumPy, of TensorFlow, which draws a seed
+for each operation that is executed eagerly, and of `keras.random`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from keras_ring._keras import compat
 
 
 class State(NamedTuple):
-    """The state of all of them."""
+    """The state of all generators."""
 
     of_python: Any
     of_numpy: Any
-    # The seed of the program, and which of the numbers it gives is next.
+    # The global seed, and the state of the generator of operation seeds.
     of_tensorflow: tuple[int | None, Any]
-    # Of Keras 3.
+    # The state of `keras.random`; `None` with Keras 2.
     of_keras: Any
 
 
@@ -42,10 +42,10 @@ def get() -> State:
 
 
 def set_to(state: State) -> None:
-    """Goes on from a state that another rank has.
+    """Sets the generators to the state of another rank.
 
     Args:
-        state: What `get` has returned there.
+        state: The `State` that `get` has returned there.
     """
     random.setstate(state.of_python)
     np.random.set_state(state.of_numpy)
@@ -60,7 +60,7 @@ def set_to(state: State) -> None:
 
 
 def is_same(one: State, other: State) -> bool:
-    """Whether states are the same.
+    """Returns whether states are the same.
 
     Args:
         one: A state.
@@ -69,7 +69,7 @@ def is_same(one: State, other: State) -> bool:
     return (
         one.of_python == other.of_python
         and one.of_tensorflow == other.of_tensorflow
-        # There are arrays in these.
+        # These contain arrays.
         and np.array_equal(one.of_keras, other.of_keras)
         and all(
             np.array_equal(a, b)
@@ -79,6 +79,6 @@ def is_same(one: State, other: State) -> bool:
 
 
 def _of_operations() -> random.Random | None:
-    # There is no public way to it.
+    # There is no public access to it.
     found: random.Random | None = getattr(context.context(), "_rng", None)
     return found

@@ -1,9 +1,9 @@
-"""What one step assigns to variables, when it runs eagerly and leaves no trace.
+"""The assignments of one step, which runs eagerly and is undone.
 
-A step that goes on with what it has assigned does, on a part of a batch,
-something else than on the whole batch. So where a part is compared with the
-whole, it goes on with what was assigned on the whole, and what it would have
-assigned itself is noted.
+A step that uses the state it has just assigned computes something else on a
+part of a batch than on the whole. So when a part is compared with the whole,
+the values of the whole are assigned in place of those of the part, which are
+only recorded.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Assigned(NamedTuple):
 
     Args:
         variable: A `tf.Variable`.
-        before: The value that it had.
-        value: The value that the step assigns.
+        before: Array, the value that it had.
+        value: Array, the value that the step assigns.
     """
 
     variable: Variable
@@ -40,14 +40,14 @@ class Assigned(NamedTuple):
 
 
 class Recorder:
-    """Notes what is assigned, and gives variables their values back.
+    """A record of assignments, which also restores the variables.
 
     Args:
         model: A `keras.Model`.
-        whole: What was assigned on the whole batch, which is assigned again in
-            place of what is noted. Defaults to `None`.
-        begin: What has run before, with whose last values this begins.
-            Defaults to `None`: with those that variables have.
+        whole: The `Recorder` of the step on the whole batch, whose values are
+            assigned in place of those that are recorded. Defaults to `None`.
+        begin: The `Recorder` of an earlier run, with whose last values this
+            run begins. Defaults to `None`, for the present values.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Recorder:
         self._begin = [] if begin is None else begin.assigned
         # In the order of the step.
         self.assigned: list[Assigned] = []
-        # What was changed in another way, once the step has ended.
+        # Changes that were made in another way, found after the step.
         self.changed: list[Assigned] = []
         self._instead: dict[int, list[Array]] = {}
         for each in () if whole is None else whole.assigned:
@@ -71,14 +71,14 @@ class Recorder:
         self._others = ids_of_others(model)
 
     def wants(self, variable: Variable) -> bool:
-        """Whether it notes assignments: of all, to be able to undo them."""
+        """Returns `True`: all assignments are recorded, to undo them."""
         del variable
         return True
 
     def instead(self, variable: Variable, value: Tensor) -> Tensor:
-        """Notes a value; returns what is assigned."""
+        """Records a value and returns the value to assign."""
         if not tf.executing_eagerly():
-            # In a function, of which the end of the step tells.
+            # In a function; such changes are found after the step.
             return value
         key = id(variable)
         before = self._note_first(variable)
@@ -99,7 +99,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Notes what runs inside, and undoes it at the end."""
+        """Records the assignments in the context, and undoes them."""
         variables = [
             *self._model.variables,
             *compat.metrics_variables(self._model),
@@ -134,17 +134,20 @@ class Recorder:
                 self.changed.append(Assigned(found, before, value))
 
     def is_like(self, other: Recorder) -> bool:
-        """Whether as much is assigned, in the same order."""
+        """Returns whether the same variables are assigned in the same order.
+
+        The shapes of the values must be the same as well.
+        """
         return [_form(each) for each in self.assigned] == [
             _form(each) for each in other.assigned
         ]
 
 
 def ids_of_others(model: Model) -> set[int]:
-    """Returns the ids of variables that are looked after elsewhere.
+    """Returns the ids of variables that are handled elsewhere.
 
-    Those that metrics count in; and of generators of random numbers, which are
-    other ones on each rank.
+    These are the variables of metrics, and of random generators, which differ
+    between ranks.
 
     Args:
         model: A `keras.Model`.
@@ -159,7 +162,7 @@ def ids_of_others(model: Model) -> set[int]:
 
 
 def is_number(variable: Variable) -> bool:
-    """Whether a variable has numbers that ranks can compare."""
+    """Returns whether a variable has numbers, which ranks can compare."""
     dtype = tf.as_dtype(variable.dtype)
     return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool)
 

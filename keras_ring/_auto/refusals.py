@@ -1,4 +1,4 @@
-"""What cannot be done exactly is an error, which says what to write instead."""
+"""Errors for what `--auto` cannot do exactly, with advice what to write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STRATEGIES = (
 
 
 def install() -> None:
-    """Changes what is refused. Once is enough."""
+    """Changes the functions that are refused. Calling it once is enough."""
     for name in _STRATEGIES:
         owner = tf.distribute
         *modules, kind = name.split(".")

@@ -1,4 +1,4 @@
-"""Metrics and predictions of all ranks, as one process has them."""
+"""Metrics and predictions of all ranks, equal to those of one process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OF_ALL = "_keras_ring_state_of_all"
 
 
 def install() -> None:
-    """Changes the models and the means of Keras. Once is enough."""
+    """Changes the models, means and sums of Keras. Once is enough."""
     model = keras.Model
     patch_once(model, compat.METRICS_RESULT_METHOD, _of_all_ranks, _PURPOSE)
     patch_once(model, "evaluate", _evaluated, _PURPOSE)
@@ -58,7 +58,7 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
         if running.digests is not None:
             running.digests.require_same(f"{name}/data")
         if not running.is_split:
-            # Those of one rank: all go by the same.
+            # All ranks use the results of one.
             own = tf.nest.map_structure(float, dict(results(self, logs)))
             shared: Logs = broadcast_object(own, name=f"{name}/results")
             return shared
@@ -68,15 +68,15 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
 
 
 def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
-    """Returns the results of all ranks; metrics are left in their state.
+    """Returns the results of all ranks, and leaves metrics in that state.
 
     Args:
         model: A `keras.Model`.
-        logs: What the last step has returned.
-        name: String, what the names of the collectives begin with.
+        logs: The logs that the last step has returned.
+        name: String, the prefix of the names of the collectives.
         at_end: Boolean, whether a pass over the data has ended. Keras then
-            takes the results of metrics, where a step has returned as many of
-            the same names.
+            takes the results of metrics if the step has returned values of
+            just the same names.
     """
     running = passes.current()
     of_rank: Logs = tf.nest.map_structure(
@@ -96,7 +96,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
     if set(logs) != set(of_all) or (not at_end and returned.are_own(model)):
         values = returned.of(model)
         found = values.combined(logs, of_rank, of_all, name)
-    # As Keras shows them.
+    # NumPy scalars, as Keras shows them.
     numbers: Logs = tf.nest.map_structure(
         lambda each: np.asarray(each)[()], found
     )
@@ -104,7 +104,10 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
 
 
 def _share_of_rank_0(variables: list[Variable], name: str) -> None:
-    """Has what all ranks have counted be the same to the last bit."""
+    """Sets variables to the values of rank 0, so that they are bitwise equal.
+
+    These are counts of all rows, which ranks have computed by themselves.
+    """
     if not variables:
         return
     values = gathers.broadcast_group(
@@ -115,10 +118,10 @@ def _share_of_rank_0(variables: list[Variable], name: str) -> None:
 
 
 def note_state_of_all(model: Model) -> None:
-    """Notes that the metrics of all ranks are in the same state.
+    """Records that the metrics of all ranks are in the same state.
 
-    An evaluation between steps leaves it so. Keras goes on counting from there,
-    until it resets the metrics. These may be metrics of other models, too.
+    They are after an evaluation between steps. Keras continues counting from
+    this state until it resets the metrics, which may be in other models, too.
 
     Args:
         model: A `keras.Model`.
@@ -128,10 +131,10 @@ def note_state_of_all(model: Model) -> None:
 
 
 def note_of_all(variable: Variable) -> None:
-    """Notes that a variable of a metric is the same on all ranks.
+    """Records that a variable of a metric is the same on all ranks.
 
     Args:
-        variable: One that the ranks count in.
+        variable: A variable in which ranks count.
     """
     _note(variable, np.array(compat.as_numpy(variable)))
 
@@ -141,7 +144,7 @@ def _note(variable: Variable, value: npt.NDArray[Any] | None) -> None:
 
 
 def _leave_to_one(variables: list[Variable]) -> None:
-    """Takes what all ranks have counted out of the sums of all but one."""
+    """Subtracts shared counts from the sums of all ranks but rank 0."""
     if topology.rank() == 0:
         return
     for variable in variables:
@@ -154,7 +157,8 @@ def _reset(reset: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(reset)
     def reset_metrics(self: Model) -> None:
         reset(self)
-        # Without those that Keras leaves as they are until they are built.
+        # Metrics that Keras leaves as they are until they are built are not
+        # among these.
         for variable in compat.metrics_variables(self):
             _note(variable, None)
 
@@ -179,10 +183,12 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def are_watched(callbacks: Any) -> bool:
-    """Whether a callback looks at each batch that is evaluated, on any rank.
+    """Returns whether a callback of any rank observes evaluated batches.
+
+    All ranks must call this.
 
     Args:
-        callbacks: What `fit` or `evaluate` is given.
+        callbacks: The callbacks that `fit` or `evaluate` is given.
     """
     watches = arrays.allreduce(
         np.array([batch_watchers.look_at_tests(callbacks)], np.uint8),
@@ -214,7 +220,7 @@ def _predicted(predict: Callable[..., Any]) -> Callable[..., Any]:
                     global_process_set,
                 )
             except ValueError:
-                # Other data on each rank, or without an end.
+                # The data differ between ranks, or are infinite.
                 return predict(self, *args, **kwargs)
             return inference.predict_part(
                 self, part, global_process_set, verbose=wanted["verbose"]
@@ -224,7 +230,14 @@ def _predicted(predict: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_worth_it(model: Model, wanted: dict[str, Any]) -> bool:
-    """Whether there are batches for all ranks, and none is asked for alone."""
+    """Returns whether a prediction can be split, with a batch for each rank.
+
+    It is not if there are callbacks or stateful layers.
+
+    Args:
+        model: A `keras.Model`.
+        wanted: Dictionary of the arguments of `predict` by name.
+    """
     if wanted["callbacks"] or states.stateful_layer(model):
         return False
     x = wanted["x"]

@@ -1,9 +1,9 @@
-"""Values that a step of the program's own returns, and that no metric keeps.
+"""Values that a step of the program's own returns, and that no metric has.
 
-Keras hands on what the last step has returned. Of a part of a batch, that is
-the value of the part. What it is of the whole batch is found out where the step
-is checked (`step_check`): a mean over rows, a sum over rows, or what does not
-depend on them. Other values, such as a root of a mean, do not come together.
+Keras passes on the values of the last step, which are those of a part of a
+batch here. When the step is checked (`step_check`), it is found out whether a
+value is a mean over rows, a sum over rows, or does not depend on them. Other
+values, such as the root of a mean, cannot be combined.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from keras_ring._typing import Logs, Model
 from keras_ring.core import arrays, reduce_ops
 
 _OF_MODEL = "_keras_ring_returned"
-# Of a result that a graph has made, and one that is made of the same state.
+# Between a result from a graph and one that is computed from the same state.
 _TOLERANCE = 1e-6
 _WAYS = (Way.MEAN, Way.SUM, Way.SAME)
 
 
 class Returned:
-    """What is known of the values that the steps of one model return."""
+    """The values that the steps of one model return, as far as known."""
 
     def __init__(self) -> None:
-        # Before a step is traced, which must make no variables later.
+        # Made before a step is traced, which must not make variables later.
         with tf.init_scope():
             self._share = tf.Variable(1.0, dtype=tf.float64, trainable=False)
         self._ways: dict[str, Ways] = {}
 
     def note_share(self) -> None:
-        """Takes note, in a step, of which share of the batch this rank has."""
+        """Stores, in a step, the share of the batch that this rank has."""
         step = whole_batch.current()
         if step is not None:
             self._share.assign(step.share())
@@ -49,13 +49,14 @@ class Returned:
     def combined(
         self, logs: Logs, of_rank: Logs, of_all: Logs, name: str
     ) -> Logs:
-        """Returns what a step would have returned of the whole batch.
+        """Returns the values that a step would return for the whole batch.
 
         Args:
-            logs: What the last step has returned, in whichever structure.
-            of_rank: The results of the metrics of this rank.
-            of_all: Those of all ranks.
-            name: String, what the names of the collectives begin with.
+            logs: Dictionary, perhaps nested, of the values that the last step
+                has returned.
+            of_rank: Dictionary, the results of the metrics of this rank.
+            of_all: Dictionary, the results of the metrics of all ranks.
+            name: String, the prefix of the names of the collectives.
         """
         flat = dict(_flat(logs))
         found = {
@@ -82,16 +83,20 @@ class Returned:
         rows: tuple[int, int],
         num_bytes: int,
     ) -> str | None:
-        """Finds out what values are; returns the name of one that is nothing.
+        """Narrows the possible ways of values by one batch and its parts.
 
         All ranks must call this.
 
         Args:
-            whole: What the step has returned of a whole batch, and the
-                results of metrics after it.
-            parts: The same of this rank's part.
-            rows: Two integers, of the batch and of the part.
-            num_bytes: Integer, of the smallest type that they were computed in.
+            whole: Tuple of the values that the step has returned for the whole
+                batch, and the results of metrics after it.
+            parts: The same for this rank's part.
+            rows: Tuple of two integers, the rows of the batch and of the part.
+            num_bytes: Integer, the bytes of the smallest type of the
+                computation.
+
+        Returns:
+            String, the name of a value that cannot be combined, or `None`.
         """
         of_whole, of_part = dict(_flat(whole[0])), dict(_flat(parts[0]))
         name = "auto/step_check/values"
@@ -118,8 +123,8 @@ class Returned:
         return None
 
     def _part_of(self, key: str, value: Any) -> npt.NDArray[np.float64]:
-        """Returns what, added up over ranks, is the value of the batch."""
-        # Keras 2 has made numbers of Python of them.
+        """Returns this rank's term of the sum that is the batch's value."""
+        # Keras 2 has made Python numbers of the values.
         array = np.asarray(value)
         possible = self._ways.get(key, frozenset({Way.MEAN}))
         is_float = array.dtype.kind == "f"
@@ -130,38 +135,41 @@ class Returned:
             weight = float(topology.rank() == 0)
         else:
             weight = self._share.numpy() if way is Way.MEAN else 1.0
-        # Of no rows, a mean is no number.
+        # A mean over no rows is NaN, so it is not multiplied by 0.
         return found * weight if weight else np.zeros_like(found)
 
 
 def of(model: Model) -> Returned:
-    """Returns what is known of the values that the steps of a model return."""
+    """Returns the `Returned` of a model, which is made if it has none."""
     found = vars(model).get(_OF_MODEL)
     if found is None:
         found = Returned()
-        # Past the model's own `__setattr__`, which tracks what is set.
+        # Bypasses the model's own `__setattr__`, which tracks attributes.
         object.__setattr__(model, _OF_MODEL, found)
     returned: Returned = found
     return returned
 
 
 def are_own(model: Model) -> bool:
-    """Whether the steps of a model may return what is no metric's."""
+    """Returns whether the steps of a model may return values of no metric."""
     return bool(steps.is_own_train_step(model) or steps.has_own_metrics(model))
 
 
 def _results(
     values: Mapping[str, Any], results: Logs, name: str
 ) -> dict[str, str]:
-    """Returns which values are the results of metrics, on all ranks.
+    """Returns which values are results of metrics, on all ranks.
 
-    A step may return the result of a metric by another name, or a value by the
-    name of a metric that nothing has updated.
+    A step may return the result of a metric under another name, or a value
+    under the name of a metric that was not updated. So values are compared.
 
     Args:
-        values: By their names.
-        results: The results of metrics, as they are after the step.
-        name: String, of the exchange.
+        values: Dictionary of the values by their names.
+        results: Dictionary of the results of metrics after the step.
+        name: String, the name of the exchange.
+
+    Returns:
+        Dictionary, the name of a metric by the name of a value.
     """
     keys, names = sorted(values), sorted(results)
     if not keys or not names:
@@ -200,7 +208,10 @@ def _is_same(value: Any, result: Any) -> bool:
 
 
 def _replaced(logs: Logs, values: Logs) -> Logs:
-    """Returns results of the same structure, whose order Keras goes by."""
+    """Returns new values in the structure and order of `logs`.
+
+    Keras depends on the order.
+    """
     return {
         key: _replaced(value, values)
         if isinstance(value, dict)
@@ -210,7 +221,7 @@ def _replaced(logs: Logs, values: Logs) -> Logs:
 
 
 def _flat(logs: Logs) -> Iterator[tuple[str, Any]]:
-    """Yields results by name, also those in dictionaries inside."""
+    """Yields pairs of name and value, also of nested dictionaries."""
     for key, value in logs.items():
         if isinstance(value, dict):
             yield from _flat(value)

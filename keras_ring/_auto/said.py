@@ -1,4 +1,4 @@
-"""What is said of what is done in a program's place: once, by rank 0."""
+"""Notices about what `--auto` does, which one rank prints once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _said: set[str] = set()
 
 
 def say(text: str, rank: int = 0, place: str = "") -> None:
-    """Prints a line, if it was not printed before.
+    """Prints a line on standard error, if it was not printed before.
 
-    On the standard error, as the standard output is the program's.
+    Standard output is left to the program.
 
     Args:
         text: String, the line.
-        rank: Integer, who prints it. Defaults to `0`.
-        place: String, what in the text says where in the program it is. The
-            same line for another place is not printed again. Defaults to
-            nothing.
+        rank: Integer, the rank that prints it. Defaults to `0`.
+        place: String, the part of the text that names the line of the program.
+            The same text for another line is not printed again. Defaults to
+            an empty string.
     """
     known = text.replace(place, "", 1)
     if known in _said:
@@ -30,6 +30,11 @@ def say(text: str, rank: int = 0, place: str = "") -> None:
 
 
 def count(number: int, what: str) -> str:
-    """Returns "1 batch", "2 batches", "60,000 samples"."""
+    """Returns a number with its unit, such as "2 batches".
+
+    Args:
+        number: Integer.
+        what: String, the singular of the unit, such as "batch".
+    """
     plural = "es" if what.endswith("ch") else "s"
     return f"{number:,} {what}{'' if number == 1 else plural}"

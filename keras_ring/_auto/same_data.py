@@ -1,12 +1,13 @@
-"""Finds out that ranks have read different data.
+"""Checks that ranks have read the same data.
 
-Each rank takes its part of what it reads, so all must read the same in the same
-order. Digests of a row of each batch are compared after the first batch and at
-the end of each pass.
+Each rank takes its part of what it reads, so all must read the same data in the
+same order. Digests of one row of each batch are compared after the first batch
+and at the end of each pass.
 
-Ranks may augment the same data differently, as random operations do that run in
-parallel. So each tensor of a batch counts by itself: if one that is not always
-the same, such as the targets, is equal everywhere, the order is.
+Ranks may augment the same data differently, for example by random operations
+that run in parallel. So each tensor of a batch is compared by itself: if one
+that varies from batch to batch, such as the targets, is equal on all ranks, the
+order is the same.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.objects import broadcast_object
 from keras_ring.errors import ConsistencyError
 
-_SLOTS = 1024  # the last batches, of which digests are kept
+_SLOTS = 1024  # number of last batches whose digests are kept
 _DIGEST_BYTES = 8
 _FACTOR = 6364136223846793005  # of Knuth's MMIX; odd, so that nothing is lost
 _MODULUS = 2**64
-_TENSORS = 16  # of a batch; more of them share a place
-_NUMBERS = 64  # of a row, where XLA compiles a step
+_TENSORS = 16  # tensors of a batch with own digests; others share these
+_NUMBERS = 64  # numbers of a row that are used if XLA compiles a step
 _OF_MODEL = "_keras_ring_digests"
 
 
@@ -39,31 +40,32 @@ class Digests(Protocol):
     """Digests of the batches that were read."""
 
     def require_same(self, name: str) -> None:
-        """Compares what was read so far. All ranks must call this.
+        """Compares the batches so far between ranks. All must call this.
 
         Args:
             name: String, the name of the exchange.
 
         Raises:
-            ConsistencyError: On all ranks, if it differs.
+            ConsistencyError: On all ranks, if the batches differ.
         """
 
 
 class StepDigests:
-    """Digests of what a model is trained on, taken in its steps.
+    """Digests of the batches that a model is trained on, taken in its steps.
 
-    All ranks have made as many steps wherever they compare, so the digests of
-    all batches are folded into one number for each tensor.
+    All ranks have made the same number of steps when they compare, so the
+    digests of all batches are folded into one number for each tensor.
     """
 
     def __init__(self) -> None:
-        # Made before a step is traced, which must make no variables later:
-        # for those that XLA compiles, which are all on one device, and others.
+        # Made before a step is traced, which must not make variables later.
+        # There is one for steps that XLA compiles, whose variables must be on
+        # its device, and one for others.
         self._states = {True: _State(None), False: _State("CPU")}
         self._num_places = 0
 
     def note(self, batch: Structure) -> Operation:
-        """Returns the operation that takes note of a batch."""
+        """Returns the operation that records the digests of a batch."""
         digests: list[Tensor] = [tf.constant(0, tf.int64)] * _TENSORS
         found = _digests(batch)
         self._num_places = max(self._num_places, min(len(found), _TENSORS))
@@ -72,7 +74,7 @@ class StepDigests:
         return self._states[xla.is_tracing()].note(tf.stack(digests))
 
     def require_same(self, name: str) -> None:
-        """As `Digests`."""
+        """Compares the batches, see `Digests`."""
         for state in self._states.values():
             content, varies, count = state.content(self._num_places)
             if count:
@@ -80,7 +82,7 @@ class StepDigests:
 
 
 class _State:
-    """The digests of batches, on a device."""
+    """The folded digests of batches, on one device."""
 
     def __init__(self, device: str | None) -> None:
         zeros = np.zeros([_TENSORS], np.int64)
@@ -101,43 +103,48 @@ class _State:
     def content(
         self, num_places: int
     ) -> tuple[bytes, npt.NDArray[np.bool_], int]:
-        """Returns digests, whether they change, and of how many batches.
+        """Returns the digests, and begins a new comparison.
 
         Args:
-            num_places: Integer, how many of them are of tensors.
+            num_places: Integer, the number of digests that are in use.
+
+        Returns:
+            A tuple: the folded digests as bytes; an array of booleans, whether
+            each digest has varied since the last call; and the number of
+            batches since then.
         """
         folded, last = self._folded.numpy(), self._last.numpy()
         before, count_before = self._compared
         count = int(self._count) - count_before
         self._compared = folded, int(self._count)
-        # What comes of one digest, again and again.
+        # The folded value, if every batch had the last digest.
         scale = pow(_FACTOR, count, _MODULUS)
         series = sum(pow(_FACTOR, i, _MODULUS) for i in range(count))
         same = [
             (int(b) * scale + int(d) * series - int(f)) % _MODULUS == 0
             for b, d, f in zip(before, last, folded, strict=True)
         ]
-        # One batch alone does not tell.
+        # A single batch cannot show variation, and counts as varying.
         varies = ~np.array(same[:num_places]) | (count == 1)
         return folded[:num_places].tobytes(), varies, count
 
 
 def of_steps(model: Model) -> StepDigests:
-    """Returns the digests of what a model is trained on."""
+    """Returns the `StepDigests` of a model, which are made if needed."""
     found = vars(model).get(_OF_MODEL)
     if found is None:
         found = StepDigests()
-        # Past the model's own `__setattr__`, which tracks what is set.
+        # Bypasses the model's own `__setattr__`, which tracks attributes.
         object.__setattr__(model, _OF_MODEL, found)
     digests: StepDigests = found
     return digests
 
 
 class ReadDigests:
-    """Digests of the batches that one dataset yields, ahead of their use.
+    """Digests of the batches that a dataset yields, taken when they are read.
 
     Args:
-        dataset: What yields them.
+        dataset: A `tf.data.Dataset` of batches.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -154,11 +161,11 @@ class ReadDigests:
             self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def note(self, index: Tensor, batch: Structure) -> Operation:
-        """Returns the operation that takes note of a batch.
+        """Returns the operation that records the digests of a batch.
 
         Args:
-            index: Integer scalar, how many batches came before it.
-            batch: What was read.
+            index: Integer scalar, the number of batches before it.
+            batch: The batch.
         """
         row = tf.stack(_digests(batch))
         slot = self._slots[index % _SLOTS]
@@ -166,7 +173,10 @@ class ReadDigests:
             return self._count.assign(index + 1).op
 
     def require_same(self, name: str) -> None:
-        """As `Digests`: ranks may have read different numbers of batches."""
+        """Compares the batches that all ranks have read, see `Digests`.
+
+        Ranks may have read different numbers of batches.
+        """
         count = int(
             arrays.allreduce(
                 np.array([int(self._count)], np.int64),
@@ -177,7 +187,7 @@ class ReadDigests:
         )
         if not count:
             return
-        # Ranks may have read ahead by then, over the oldest.
+        # Ranks may have read ahead and overwritten the oldest digests.
         places = np.arange(max(0, count - _SLOTS // 2), count) % _SLOTS
         slots = self._slots.numpy()[places]
         content = b"".join(
@@ -192,10 +202,10 @@ class ReadDigests:
 
 
 def of_rank_0(batch: Structure) -> Structure:
-    """Returns what rank 0 has read, which others may have changed.
+    """Returns the batch of rank 0, which other ranks may have augmented.
 
     Args:
-        batch: What this rank has read.
+        batch: The batch that this rank has read.
     """
     leaves = [
         np.asarray(leaf) if isinstance(leaf, tf.Tensor | np.ndarray) else None
@@ -218,9 +228,9 @@ def _require_same(
     """Raises an error on all ranks if their digests differ.
 
     Args:
-        content: The digests of all tensors.
-        varies: Which of them are not always the same on this rank.
-        count: Integer, of how many batches they are.
+        content: Bytes, the digests of all tensors.
+        varies: Array of booleans, which digests vary on this rank.
+        count: Integer, the number of batches.
         name: String, the name of the exchange.
     """
     rows = arrays.gather_digests(content, name, global_process_set)
@@ -228,7 +238,7 @@ def _require_same(
     same = (by_rank == by_rank[0]).all(axis=(0, 2))
     if same.all():
         return
-    # Where ranks have the same, it varies on all or on none.
+    # A digest that is the same on all ranks varies on all or on none.
     if (same & varies).any():
         say(
             "data: the ranks read the same batches, and change them in "
@@ -247,7 +257,7 @@ def _require_same(
 
 
 def _digests(batch: Structure) -> list[Tensor]:
-    """Returns a digest of the first row of each tensor, an integer."""
+    """Returns an integer digest of the first row of each tensor."""
     found = [
         _digest(tf.convert_to_tensor(getattr(leaf, "flat_values", leaf)))
         for leaf in tf.nest.flatten(batch)
@@ -259,20 +269,20 @@ def _digests(batch: Structure) -> list[Tensor]:
 def _digest(values: Tensor) -> Tensor:
     if xla.is_tracing():
         return _compiled_digest(values)
-    # Where it was read.
+    # On the device where the batch was read.
     with tf.device("CPU"):
         row = tf.reshape(values if values.shape.rank == 0 else values[:1], [-1])
         if row.dtype == tf.string:
             return tf.strings.to_hash_bucket_fast(
                 tf.strings.reduce_join(row), 2**62
             )
-        # Of no row, too, there is one.
+        # An empty batch has a digest, too.
         digest = tf.fingerprint(row[tf.newaxis])
         return tf.bitcast(tf.reshape(digest, [8]), tf.int64)
 
 
 def _compiled_digest(values: Tensor) -> Tensor:
-    """Returns a digest of some numbers of the first row, of what XLA has."""
+    """Returns a digest of some numbers of the first row, which XLA compiles."""
     row = tf.reshape(values if values.shape.rank == 0 else values[:1], [-1])
     row = row[:_NUMBERS]
     if row.dtype.is_floating:

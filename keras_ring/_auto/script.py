@@ -1,4 +1,4 @@
-"""Where in the program that was started the caller is."""
+"""The line of the program that the caller runs in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from keras_ring._auto import trackers
 
 _PACKAGE = Path(__file__).parents[1]
-# What a program imports, and is not the program.
+# Directories of code that a program imports and that is not the program's.
 _LIBRARIES = tuple(
     {
         sysconfig.get_paths()[name]
@@ -20,18 +20,18 @@ _LIBRARIES = tuple(
     }
     | {str(_PACKAGE)}
 )
-# Of which what they do is known here.
+# Packages whose writes are handled elsewhere.
 _OF_KERAS = ("keras", "tensorflow", "tf_keras", "keras_ring", "absl")
-# Modules that a program changes paths by, which call each other.
+# Modules through which a program changes paths, and which call each other.
 _OF_PATHS = ("os", "shutil", "pathlib", "posixpath", "contextlib")
-# What calls functions of the program to make its data.
+# Modules that call functions of the program to make its data.
 _OF_DATA = ("tensorflow.python.ops.script_ops", "tensorflow.python.data.")
 
 
 def line() -> str:
-    """Returns the innermost line of the program, as "train.py:34".
+    """Returns the innermost line of the program, such as "train.py:34".
 
-    Empty where none of its code is running.
+    The string is empty if no code of the program is running.
     """
     for frame in _frames():
         if _is_of_program(frame):
@@ -40,20 +40,20 @@ def line() -> str:
 
 
 def place() -> str:
-    """Returns the innermost line of the program, as " (train.py:34)".
+    """Returns the innermost line of the program, such as " (train.py:34)".
 
-    Empty where none of its code is running.
+    The string is empty if no code of the program is running.
     """
     found = line()
     return f" ({found})" if found else ""
 
 
 def line_of_own_call() -> tuple[str, bool]:
-    """Returns the line of the program that has called for this by itself.
+    """Returns the line of the program that causes the present call itself.
 
     Returns:
-        The line, empty if Keras, TensorFlow or a tracker is in between; and
-        whether it is what `logging` writes.
+        A tuple: the line, which is empty if Keras, TensorFlow or a tracker is
+        in between, and a boolean, whether `logging` is in between.
     """
     is_log = False
     for frame in _frames():
@@ -69,10 +69,11 @@ def line_of_own_call() -> tuple[str, bool]:
 
 
 def line_of_direct_call() -> str:
-    """Returns the line of the program that changes a path by itself.
+    """Returns the line of the program that changes a path itself.
 
-    Empty where a library does so: it goes by what it finds, by locks and by
-    numbers of its own, so that another rank may not.
+    The string is empty if a library does so. A library may depend on files
+    that it finds, on locks and on numbers of its own, so that other ranks need
+    not make the same call.
     """
     for frame in _frames():
         if _is_of_program(frame):
@@ -85,13 +86,13 @@ def line_of_direct_call() -> str:
 
 
 def rebind(before: Any, after: Any) -> None:
-    """Has the program's own modules have another function of a library.
+    """Replaces a function of a library in the program's own modules.
 
-    For what it has imported by name (`from shutil import rmtree`) before.
+    They may have imported it by name (`from shutil import rmtree`) before.
 
     Args:
-        before: The function that they may have.
-        after: What they are to have.
+        before: The function that they may have imported.
+        after: The function that replaces it.
     """
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -103,12 +104,12 @@ def rebind(before: Any, after: Any) -> None:
 
 
 def is_called_by_program() -> bool:
-    """Whether the caller's caller is the program itself."""
+    """Returns whether the caller's caller is the program itself."""
     return _is_of_program(sys._getframe(2))
 
 
 def is_in_data() -> bool:
-    """Whether the caller runs to make data, when TensorFlow wants some."""
+    """Returns whether TensorFlow has called the caller to make data."""
     return any(
         str(frame.f_globals.get("__name__", "")).startswith(_OF_DATA)
         for frame in _frames()
@@ -123,8 +124,13 @@ def _frames() -> Iterator[FrameType]:
 
 
 def is_file_of_program(path: str) -> bool:
-    """Whether code of a file is the program's, and no library's."""
-    # AutoGraph writes functions of the program anew; who calls them is there.
+    """Returns whether a file is of the program and not of a library.
+
+    Args:
+        path: String, the path of a source file.
+    """
+    # AutoGraph generates copies of functions of the program, which are skipped:
+    # their callers are further out in the stack.
     generated = "__autograph_generated_file" in path
     return not generated and not path.startswith(("<", *_LIBRARIES))
 

@@ -1,4 +1,4 @@
-"""What the variables of `--auto` ask for."""
+"""The settings of `--auto`, from environment variables."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from keras_ring._launch_protocol import auto_options, contract
 
 
 class AutoSettings(NamedTuple):
-    """How a program of one process is to be trained on all ranks."""
+    """The settings for training a program of one process on all ranks."""
 
     explain: bool = False
-    """Whether it is only said what would be done for that."""
+    """True if `--auto` only prints what it would do."""
     per_rank: bool = False
-    """Whether the program's batch is that of each rank, not of all."""
+    """True if the program's batch is that of each rank and not of all."""
     learning_rate: str = auto_options.KEEP
-    """How the learning rate grows with the ranks: `KEEP`, `LINEAR`, `SQRT`."""
+    """Growth of the learning rate with the ranks: `KEEP`, `LINEAR`, `SQRT`."""
     warmup_epochs: int = 0
-    """Epochs in which that learning rate is reached."""
+    """Number of epochs after which that learning rate is reached."""
     wait: int = 300
-    """Seconds for all ranks to come where something is done once for all."""
+    """Seconds that ranks wait for each other to make a call once for all."""
 
 
 def settings_of(environment: Mapping[str, str]) -> AutoSettings | None:
-    """Returns what the environment asks for; None if `--auto` is off.
+    """Returns the settings in an environment, or `None` if `--auto` is off.
 
     Args:
-        environment: That of a rank.
+        environment: Mapping, the environment variables of a rank.
 
     Raises:
-        ValueError: If a variable does not parse, or does not fit another one.
+        ValueError: If a variable is not valid, or contradicts another one.
     """
     if wrong := auto_options.problem(environment):
         raise ValueError(wrong)

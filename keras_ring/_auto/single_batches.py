@@ -1,7 +1,7 @@
-"""`train_on_batch` of a program of one process, by all ranks.
+"""`train_on_batch` of a program for one process, on all ranks.
 
 All ranks call it with the same batch, and each trains on its part of the rows,
-as in `fit`. What it returns is that of the whole batch.
+as in `fit`. The results are those of the whole batch.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _NUM_TRAINED = "_keras_ring_single_batches"
 
 
 def install(settings: AutoSettings) -> None:
-    """Changes the models of Keras. Once is enough.
+    """Changes the models of Keras. Calling it once is enough.
 
     Args:
-        settings: What was asked for.
+        settings: The `AutoSettings` of the program.
     """
     train = functools.partial(_on_all_ranks, settings)
     patch_once(keras.Model, "train_on_batch", train, _PURPOSE)
@@ -118,7 +118,7 @@ def _train_and_combine(
                 model.make_train_function(force=True)
                 train = model.train_function
             logs = train(one)
-    # Past the model's own `__setattr__`, which tracks what is set.
+    # Bypasses the model's own `__setattr__`, which tracks attributes.
     object.__setattr__(model, _NUM_TRAINED, number)
     if occasions.is_one(number):
         _compare(model, number)
@@ -130,7 +130,7 @@ def _train_and_combine(
 
 
 def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
-    """Returns what trains on all rows of a batch, on each rank."""
+    """Returns a function that trains on all rows of a batch on each rank."""
     step = vars(model).get(_WHOLE_STEP)
     if step is None:
 
@@ -147,7 +147,7 @@ def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
 
 
 def _compare(model: Model, number: int) -> None:
-    """Makes sure that ranks have read the same, and trained the same."""
+    """Raises an error if ranks have different data or weights."""
     same_data.of_steps(model).require_same("auto/batch/data")
     apart = first_difference(
         model.trainable_variables, "auto/batch/weights", global_process_set
@@ -166,7 +166,7 @@ def _tested(test: Callable[..., Any]) -> Callable[..., Any]:
     def test_and_note(self: Model, *args: Any, **kwargs: Any) -> Any:
         found = test(self, *args, **kwargs)
         if passes.current() is None and passes.is_of_all_ranks(self, args):
-            # Each rank has counted all of it.
+            # Each rank has counted the whole batch.
             results.note_state_of_all(self)
         return found
 

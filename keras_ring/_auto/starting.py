@@ -1,6 +1,6 @@
-"""Has one program of a rank train with the other ranks, once.
+"""Starts `--auto` in one program of a rank, once.
 
-Both `hook/sitecustomize.py` and `keras_ring.auto` come here.
+Both `hook/sitecustomize.py` and `keras_ring.auto` call it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ _begun = False
 
 
 def start() -> None:
-    """Has this program train on all ranks, unless another one of the rank does.
+    """Makes this program train on all ranks, unless an ancestor does.
 
-    What this program starts itself, workers that load data for example, are
-    plain programs: they find none of the variables of `--auto`. Calling it
-    again changes nothing, nor does `KERAS_RING_AUTO=0`.
+    Programs that this program starts, for example workers that load data, do
+    not find the variables of `--auto` and run as usual. Calling this again, or
+    with `KERAS_RING_AUTO=0`, does nothing.
 
     Raises:
-        ConfigurationError: If another program of this rank has trained before.
+        ConfigurationError: If another program of this rank has called this
+            before and has not started this one.
     """
     global _begun
     with _lock:
@@ -46,7 +47,7 @@ def start() -> None:
 
 
 def _forget() -> None:
-    """Takes out of the environment what would start `--auto` in children."""
+    """Removes the environment variables that start `--auto` in children."""
     os.environ.pop(contract.AUTO, None)
     words = os.environ.get(_PATH, "").split(os.pathsep)
     if HOOK not in words:
@@ -59,13 +60,13 @@ def _forget() -> None:
 
 
 def _is_worker() -> bool:
-    """Whether `multiprocessing` has started this process.
+    """Returns whether `multiprocessing` has started this process.
 
-    Its children run the first lines of the program once more.
+    Such a child process runs the first lines of the program once more.
     """
     main = sys.modules["__main__"]
     if sys.modules.get("__mp_main__", main) is not main:
-        # It is just running them.
+        # The child is running these lines now.
         return True
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
@@ -75,7 +76,12 @@ def _claim() -> bool:
     """Makes this process the one of its rank that trains.
 
     Returns:
-        Whether it is. Not if it was started by the one that is.
+        Boolean, whether it is. It is not if it was started by the process that
+        trains.
+
+    Raises:
+        ConfigurationError: If another process of the rank trains, which has
+            not started this one.
     """
     name = os.environ.get(contract.ERROR_FILE)
     if not name:
@@ -87,7 +93,7 @@ def _claim() -> bool:
     except FileExistsError:
         owner = int(path.read_text() or "0")
     except OSError:
-        # Its directory is gone, or full: what it guards against is rare.
+        # The directory is gone or full, and a second program is rare.
         return True
     else:
         return True
@@ -103,7 +109,7 @@ def _claim() -> bool:
 
 
 def _ancestors() -> set[int]:
-    """Returns the ids of the processes that have led to this one."""
+    """Returns the process ids of the parent, its parent, and so on."""
     found: set[int] = set()
     pid = os.getppid()
     while pid > 0 and pid not in found:

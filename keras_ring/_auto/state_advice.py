@@ -1,4 +1,4 @@
-"""What is said of state that does not come together, and what helps."""
+"""Errors about state that ranks cannot combine, with advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays
 
-# Of so many ranks values are shown.
+# The number of ranks whose values are shown.
 _SHOWN = 4
 _INSTEAD = (
     "Reduce what it is made of in the step, by `kr.allreduce`, so that all "
@@ -23,7 +23,7 @@ _INSTEAD = (
 
 
 def shown(model: Model, variable: Variable) -> str:
-    """Returns the path of a variable, and the layer that has it.
+    """Returns a text with the path of a variable and the layer that has it.
 
     Args:
         model: A `keras.Model`.
@@ -42,15 +42,15 @@ def shown(model: Model, variable: Variable) -> str:
 def of_no_way(
     model: Model, variable: Variable, values: Values, number: int
 ) -> str:
-    """Says that values of parts do not make that of the whole batch.
+    """Returns the error that values of parts do not make that of the whole.
 
     All ranks must call this.
 
     Args:
         model: A `keras.Model`.
         variable: A `tf.Variable`.
-        values: What is assigned to it.
-        number: Integer, of the batch.
+        values: The `Values` that are assigned to it.
+        number: Integer, the number of the batch.
     """
     part = values.part.astype(np.float64).ravel()
     rows = arrays.gather_rows(part, "auto/state/values", global_process_set)
@@ -74,12 +74,12 @@ def of_no_way(
 
 
 def of_change(model: Model, variable: Variable, number: int) -> str:
-    """Says that a variable is changed by something that nobody sees.
+    """Returns the error that a change of a variable cannot be observed.
 
     Args:
         model: A `keras.Model`.
         variable: A `tf.Variable`.
-        number: Integer, of the batch.
+        number: Integer, the number of the batch.
     """
     return (
         f"{_step(model)} changes {shown(model, variable)} by something that is "
@@ -90,11 +90,11 @@ def of_change(model: Model, variable: Variable, number: int) -> str:
 
 
 def of_other_assignments(model: Model, number: int) -> str:
-    """Says that a step assigns other variables on parts of a batch.
+    """Returns the error that a step assigns other variables on parts.
 
     Args:
         model: A `keras.Model`.
-        number: Integer, of the batch.
+        number: Integer, the number of the batch.
     """
     return (
         f"{_step(model)} goes by its data in what it assigns: on parts of "
@@ -105,7 +105,7 @@ def of_other_assignments(model: Model, number: int) -> str:
 
 
 def of_trace(model: Model, variable: Variable) -> str:
-    """Says that a step does not assign as it did when it was looked at.
+    """Returns the error that a step does not assign as when it was examined.
 
     Args:
         model: A `keras.Model`.
@@ -122,12 +122,12 @@ def of_trace(model: Model, variable: Variable) -> str:
 
 
 def of_difference(model: Model, when: str, apart: Difference) -> str:
-    """Says that ranks keep different things.
+    """Returns the error that ranks have different state.
 
     Args:
         model: A `keras.Model`.
-        when: String, as "after epoch 3".
-        apart: What differs.
+        when: String, the time, such as "After epoch 3".
+        apart: The `Difference` between ranks.
     """
     what = (
         f"different numbers of variables ({apart.counts})"

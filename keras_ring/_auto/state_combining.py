@@ -1,8 +1,7 @@
-"""Puts together what ranks assign in a step, where it is assigned.
+"""Combines the values that ranks assign in a step, when they are assigned.
 
-So that what the step goes on with is what one process would go on with. That
-is where a step runs, or is traced: a step that is compiled has the collectives
-in it.
+The step then continues with the value that one process would have. This happens
+where the step runs or is traced, so a compiled step contains the collectives.
 """
 
 from __future__ import annotations
@@ -29,11 +28,14 @@ from keras_ring.errors import AutoError
 
 @contextlib.contextmanager
 def combining(model: Model, step: Step) -> Iterator[None]:
-    """Has what is assigned inside be what one process assigns.
+    """Makes assignments in the context assign the values of one process.
 
     Args:
-        model: A `keras.Model`, whose step runs inside.
-        step: That step, on a part of a batch.
+        model: A `keras.Model`, whose step runs in the context.
+        step: The step, on a part of a batch.
+
+    Raises:
+        AutoError: If the step does not assign as when it was examined.
     """
     known = kept_state.of(model).to_combine()
     if not known:
@@ -46,12 +48,13 @@ def combining(model: Model, step: Step) -> Iterator[None]:
 
 
 class _Combiner:
-    """Puts what ranks assign together, where a step runs or is traced.
+    """A watcher that combines the values that ranks assign in a step.
 
     Args:
         model: A `keras.Model`.
         step: The step, on a part of a batch.
-        known: Variables, with what is possible for each assignment.
+        known: List of pairs, a variable and the possible ways of each of its
+            assignments.
     """
 
     def __init__(
@@ -68,11 +71,11 @@ class _Combiner:
         self._graph = _graph()
 
     def wants(self, variable: Variable) -> bool:
-        """Whether ranks assign other values to a variable."""
+        """Returns whether ranks assign different values to a variable."""
         return id(variable) in self._ways
 
     def instead(self, variable: Variable, value: Tensor) -> Tensor:
-        """Returns what one process assigns."""
+        """Returns the value that one process would assign."""
         key = id(variable)
         place = self._counts[key]
         self._counts[key] += 1
@@ -88,13 +91,13 @@ class _Combiner:
         )
 
     def require_all(self) -> None:
-        """Requires each variable to have been assigned as often as known."""
+        """Raises an error if a variable was not assigned as often as known."""
         for variable, ways in self._known:
             if self._counts[id(variable)] != len(ways):
                 raise AutoError(state_advice.of_trace(self._model, variable))
 
     def _is_in_branch(self) -> bool:
-        """Whether a branch or a loop is traced, which some ranks may leave."""
+        """Returns whether a branch or loop is traced, which ranks may skip."""
         graph = _graph()
         while graph is not None and graph is not self._graph:
             if isinstance(graph, branches.ControlFlowFuncGraph):

@@ -1,16 +1,16 @@
-"""How what ranks assign to a variable makes what one process assigns.
+"""Ways in which values that ranks assign make the value of one process.
 
 Ranks begin with the value `b`, and rank `r`, which has the share `s_r` of the
 rows of a batch, assigns `p_r`. One process would assign `w`, and it may be that
 
     w = p_r                          it does not depend on the rows
-    w = sum_r s_r p_r                a running mean, of whatever weight
+    w = sum_r s_r p_r                a running mean, of any weight
     w = a b + sum_r (p_r - a b)      a sum, of which `a` is left each time
     w = max_r p_r,  w = min_r p_r    a running maximum or minimum
 
-Which it is, a batch and its parts tell; often they leave several, of which
-later ones leave one. What is left of a sum they tell as well, where there was
-something: nobody knows it of the first batch if `b` is zero.
+A batch and its parts tell which it is. Often several ways are possible at
+first, and later batches leave one. They also tell the share `a` that is left of
+a sum, unless `b` is zero, as it often is at the first batch.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from keras_ring._typing import Tensor
 from keras_ring.core import reduce_ops
 
 Array = npt.NDArray[Any]
-# Of the largest change, for numbers of so many bytes, as means are made of
-# other sums; and of the largest value, in the last digits that it has.
+# Tolerances, by the bytes of a type: relative to the largest change, because
+# sums of means are made in another order; and in the last digits of the largest
+# value.
 _OF_CHANGE = {1: 0.0, 2: 0.03, 4: 1e-4, 8: 1e-9}
 _LAST_DIGITS = 8
-# Of what is left of a sum: it is known no better, and is not known if worse.
+# The smallest error of the share that is left of a sum, and the error from
+# which on the share counts as unknown.
 _OF_SHARE, _UNKNOWN = 1e-12, 0.05
 
 
 class Way(enum.Enum):
-    """How values of all ranks make one. The first that is possible is taken."""
+    """Ways to combine the values of ranks. The first possible one is used."""
 
     SAME = "does not depend on its rows"
     MEAN = "a mean over its rows"
@@ -49,24 +51,24 @@ class Way(enum.Enum):
 
 
 class Left(NamedTuple):
-    """How much of a sum is left each time, and by how much that may be off."""
+    """The share that is left of a sum each time, and its error."""
 
     share: float
     error: float
 
 
-# The ways that are possible; of a sum, what is left, if that is known.
+# The possible ways; for a sum with the share that is left of it, if known.
 Possible = dict[Way, Left | None]
 ANY: Possible = dict.fromkeys(Way)
 
 
 class Values(NamedTuple):
-    """Values of one variable, of the same shape.
+    """The values of one assignment to a variable, all of the same shape.
 
     Args:
-        before: What it had.
-        part: What this rank assigns.
-        whole: What one process assigns.
+        before: Array, the value that the variable has before.
+        part: Array, the value that this rank assigns.
+        whole: Array, the value that one process assigns.
     """
 
     before: Array
@@ -77,14 +79,16 @@ class Values(NamedTuple):
 def possible(
     assigned: Sequence[Values], share: float, num_bytes: int, name: str
 ) -> list[Possible]:
-    """Returns which ways lead to what one process assigns; the same on all.
+    """Returns the possible ways of each assignment, the same on all ranks.
+
+    All ranks must call this.
 
     Args:
-        assigned: For each assignment, what was assigned.
-        share: Float, the share of the rows that this rank has, which is another
-            one on each rank.
-        num_bytes: Integer, of the smallest type that numbers are computed in.
-        name: String, what the names of the exchanges begin with.
+        assigned: Sequence of the `Values` of each assignment.
+        share: Float, the share of the rows that this rank has, which differs
+            between ranks.
+        num_bytes: Integer, the bytes of the smallest type of the computation.
+        name: String, the prefix of the names of the exchanges.
     """
     parts = [each.part.astype(np.float64) for each in assigned]
     sums = _reduced(
@@ -122,7 +126,7 @@ def possible(
 
 
 def both(one: Possible, other: Possible) -> Possible:
-    """Returns what is possible by two batches."""
+    """Returns the ways that are possible by two batches."""
     found: Possible = {}
     for way in Way:
         if way not in one or way not in other:
@@ -137,12 +141,12 @@ def both(one: Possible, other: Possible) -> Possible:
 
 
 def preferred(found: Possible) -> Way:
-    """Returns the way to take."""
+    """Returns the way to use, the first possible one."""
     return next(way for way in Way if way in found)
 
 
 def is_undecided(found: Possible) -> bool:
-    """Whether batches have told nothing of the way that is taken so far."""
+    """Returns whether batches have not determined the way to use so far."""
     return len(found) == len(Way) or (
         preferred(found) is Way.SUM and found[Way.SUM] is None
     )
@@ -151,14 +155,14 @@ def is_undecided(found: Possible) -> bool:
 def combined(
     found: Possible, before: Tensor, value: Tensor, step: Step, name: str
 ) -> Tensor:
-    """Returns what one process assigns, in a step on parts of a batch.
+    """Returns the value that one process assigns, in a step on parts.
 
     Args:
-        found: What is possible.
-        before: What the variable has.
-        value: What this rank assigns.
+        found: The possible ways.
+        before: Tensor, the value that the variable has.
+        value: Tensor, the value that this rank assigns.
         step: The step. A rank without rows counts for nothing.
-        name: String, of the exchange.
+        name: String, the name of the exchange.
     """
     way, dtype = preferred(found), value.dtype
     if way is Way.SAME:
@@ -174,7 +178,7 @@ def combined(
     elif way is Way.SUM:
         left = found[Way.SUM]
         share = 1.0 if left is None else left.share
-        # A tensor of that type at once: of 32 bits, it would be another one.
+        # Made in this type at once: in 32 bits, the share would be rounded.
         before *= tf.constant(carried.as_numpy_dtype(share), carried)
         value -= before
     else:
@@ -207,13 +211,15 @@ def _reduced(
 
 
 class _Tried:
-    """The ways, tried with what was assigned at once.
+    """The ways, tried with the values of one assignment.
 
     Args:
-        values: What was assigned.
-        sums: Two arrays, over ranks: of parts, and of parts by their shares.
-        ends: Two arrays, over ranks: the least and the largest of parts.
-        num_bytes: Integer, of the smallest type that numbers are computed in.
+        values: The `Values` of the assignment.
+        sums: List of two arrays, the sums over ranks of the parts, and of the
+            parts times their shares.
+        ends: Tuple of two arrays, the minima and maxima over ranks of the
+            parts.
+        num_bytes: Integer, the bytes of the smallest type of the computation.
     """
 
     def __init__(
@@ -231,7 +237,7 @@ class _Tried:
             each.astype(np.float64) for each in (values.part, values.whole)
         )
         before = values.before.astype(np.float64)
-        # As the first one of a running maximum.
+        # The first value of a running maximum may be infinite.
         self._before = np.where(np.isfinite(before), before, 0.0)
         self._is_unchanged = all(
             np.array_equal(each, before, equal_nan=True)
@@ -245,11 +251,11 @@ class _Tried:
             digits = _LAST_DIGITS * topology.size() * _precision(dtype)
             of_change = _OF_CHANGE[min(dtype.itemsize, num_bytes)]
             self._tolerance = of_change * change + digits * size
-        # What is left of a sum, once all ranks take it to be the same.
+        # The share that is left of a sum, once ranks have averaged it.
         self.found = Left(1.0, 0.0)
 
     def left(self) -> tuple[float, float]:
-        """Returns what is left of a sum, and by how much that may be off."""
+        """Returns the share that is left of a sum, and its error."""
         others = topology.size() - 1
         before = self._before.ravel()
         norm = float(before @ before)
@@ -263,9 +269,10 @@ class _Tried:
         return share, error + _OF_SHARE
 
     def wrong(self) -> list[float]:
-        """Returns which ways do not lead there, and whether all is as before.
+        """Returns numbers, 1.0 for true and 0.0 for false.
 
-        One for each way, in their order.
+        There is one for each way, in their order, whether it does not give the
+        whole; and a last one, whether any value has changed.
         """
         left = self._before * self.found.share
         of_sum = left + (self._sum - topology.size() * left)
@@ -284,7 +291,11 @@ class _Tried:
         ]
 
     def possible(self, wrong: Array) -> Possible:
-        """Returns what is possible, by the findings of all ranks."""
+        """Returns the possible ways, from the findings of all ranks.
+
+        Args:
+            wrong: Array, the maximum over ranks of the result of `wrong`.
+        """
         *of_ways, is_changed = wrong
         if not is_changed:
             return dict(ANY)
@@ -309,13 +320,13 @@ def _largest(array: Array) -> float:
 
 
 def _precision(dtype: np.dtype[Any]) -> float:
-    # Also of types that NumPy has not.
+    # Also for types that NumPy does not have.
     known = {2: 2.0**-8, 4: 2.0**-23, 8: 2.0**-52}
     return known.get(dtype.itemsize, 2.0**-3)
 
 
 def _shortest(number: float, error: float) -> float:
-    """Returns the number of fewest digits that is as near as that."""
+    """Returns the number with the fewest digits that is within `error`."""
     if abs(number) <= error:
         return 0.0
     for digits in range(1, 17):

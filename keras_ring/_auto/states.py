@@ -1,6 +1,7 @@
-"""Layers that go on where the batch before has left them.
+"""Stateful layers, which continue from the batch before.
 
-Such a layer keeps a state for each row of a batch, and is made for all of them.
+Such a layer keeps a state for each row of a batch, and is made for the number
+of rows of a whole batch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from keras_ring.errors import AutoError
 
 
 def stateful_layer(model: Model) -> str | None:
-    """Returns the name of such a layer; `None` if a model has none.
+    """Returns the name of a stateful layer, or `None` if there is none.
 
     Args:
         model: A `keras.Model`.
@@ -24,13 +25,13 @@ def stateful_layer(model: Model) -> str | None:
 
 
 def refuse(model: Model) -> None:
-    """Looks for such a layer in a model that is to be trained on parts.
+    """Refuses to train a model with a stateful layer on parts of batches.
 
     Args:
         model: A `keras.Model`.
 
     Raises:
-        AutoError: If there is one.
+        AutoError: If it has a stateful layer.
     """
     name = stateful_layer(model)
     if name is None:

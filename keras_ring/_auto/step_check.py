@@ -1,18 +1,18 @@
-"""Finds out whether training on parts of a batch is training on the batch.
+"""Checks that training on parts of a batch is training on the whole batch.
 
-It is, of what Keras itself computes: losses that are means over the rows,
-layers that look at each row alone. Of a step or layer of the program's own
-nobody knows: a loss may be a sum, or compare each row with all others. So all
-ranks put the parts of a batch together and compare the gradients of the whole
-with what the parts give: of the first batch, and ever more rarely of later ones
-(`occasions`), as what a step does may depend on its data.
+This is known for what Keras itself computes: its losses are means over the
+rows, and its layers compute each row by itself. It is not known for a step or
+layer of the program's own: a loss may be a sum, or compare each row with all
+others. So ranks compare the gradients of a whole batch with those of its parts:
+for the first batch, and ever more rarely for later ones (`occasions`), because
+a step may depend on its data.
 
-Both are computed eagerly, on the weights after the step, with numbers in place
-of random ones that each row has of its own, or else constants, and without a
-trace in the state of the model.
+Both are computed eagerly, with the weights after the step, and leave the state
+of the model unchanged. In place of random numbers, there are numbers by row or
+constants.
 
-So is what the step keeps (`kept_state`), which is looked at before the first
-step as well: that is not to keep something else.
+The state that the step keeps (`kept_state`) is compared in the same way, and
+also before the first step, which must not keep other values already.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Model, Structure
 from keras_ring.errors import AutoError, KerasRingError
 
-# How many steps there were of a model whose steps are checked.
+# An attribute of a model whose steps are checked: the number of its steps.
 _COUNTED = "_keras_ring_steps_to_check"
-# What a step may raise that has other rows than it was made for.
+# Errors that a step may raise if it has other rows than it was made for.
 _OF_SHAPES = (
     IndexError,
     TypeError,
@@ -63,11 +63,11 @@ _OF_SHAPES = (
 
 
 class _Checked:
-    """Stands in for the training function of a model, and checks its steps.
+    """A replacement for the training function of a model that checks steps.
 
     Args:
         model: A `keras.Model` in `fit`.
-        running: The pass of it.
+        running: The `Pass` of this `fit`, or `None`.
     """
 
     def __init__(self, model: Model, running: Pass | None) -> None:
@@ -76,7 +76,7 @@ class _Checked:
         self.train: TrainFunction = model.train_function
 
     def __call__(self, iterator: Iterator[Structure]) -> Any:
-        """Trains as many steps as Keras does at a time."""
+        """Trains the steps of one call, and checks one of them if due."""
         is_own = passes.current() is self._running
         if not is_own or not isinstance(iterator, tf.data.Iterator):
             return self._train(iterator)
@@ -105,13 +105,16 @@ class _Checked:
             self._trace_again()
 
     def _trace_again(self) -> None:
-        """Has Keras trace the step by what is known now."""
+        """Makes Keras trace the step again, with what is known now."""
         model = self._model
         model.make_train_function(force=True)
         self.train, model.train_function = model.train_function, self
 
     def _train(self, iterator: Iterator[Structure]) -> Any:
-        """Trains, and stays where it is if what it calls was for one call."""
+        """Trains, and stays in place if the function replaces itself.
+
+        A function of `on_next_call` does so when it is called.
+        """
         before = self._model.train_function
         logs = self.train(iterator)
         after = self._model.train_function
@@ -121,31 +124,31 @@ class _Checked:
 
 
 def arrange(model: Model) -> None:
-    """Has the steps of a model checked, if need be, in this `fit`.
+    """Makes the steps of a model be checked in this `fit`, if needed.
 
     Args:
-        model: A `keras.Model` in `fit`, whose ranks have parts of a batch.
+        model: A `keras.Model` in `fit`, of which ranks train on parts.
     """
     if _is_of_unknown(model):
         model.train_function = _Checked(model, passes.current())
 
 
 def end(model: Model) -> None:
-    """Leaves a model without what `arrange` has put in."""
+    """Removes the replacement that `arrange` has put into a model."""
     train = getattr(model, "train_function", None)
     if isinstance(train, _Checked):
         model.train_function = train.train
 
 
 def look_at_single(model: Model, batch: Structure) -> bool:
-    """Looks at what a step keeps, before it is trained on a batch.
+    """Examines the state that a step keeps, before it trains on a batch.
 
     Args:
         model: A `keras.Model`, which is built.
         batch: The whole batch.
 
     Returns:
-        Whether the step has to be traced again.
+        Boolean, whether the step must be traced again.
     """
     if not _is_of_unknown(model) or not _is_state_due(model):
         return False
@@ -153,7 +156,7 @@ def look_at_single(model: Model, batch: Structure) -> bool:
 
 
 def check_single(model: Model, batch: Structure) -> None:
-    """Checks the step of a model on a batch, if that is due.
+    """Checks the step of a model on a batch if that is due.
 
     Args:
         model: A `keras.Model`, which was trained on the batch.
@@ -169,11 +172,11 @@ def check_single(model: Model, batch: Structure) -> None:
 
 
 def require_same_state(model: Model, when: str) -> None:
-    """Requires what the steps of a model keep to be the same on all ranks.
+    """Raises an error if the state that steps keep differs between ranks.
 
     Args:
         model: A `keras.Model`.
-        when: String, for the error, as "After epoch 3".
+        when: String, the time for the error, such as "After epoch 3".
     """
     if _is_of_unknown(model):
         kept_state.of(model).require_same(when)
@@ -181,11 +184,14 @@ def require_same_state(model: Model, when: str) -> None:
 
 @contextlib.contextmanager
 def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
-    """Has a step that runs on a batch, and not on a part of it, say so.
+    """Explains an error of a step that runs on a batch but not on a part.
 
     Args:
-        model: A `keras.Model`, whose step runs inside.
+        model: A `keras.Model`, whose step runs in the context.
         batch: The whole batch.
+
+    Raises:
+        AutoError: If the step fails on a part and runs on the whole batch.
     """
     try:
         yield
@@ -211,7 +217,7 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
 
 
 def _runs_on_whole(model: Model, batch: Structure) -> bool:
-    """Whether the step runs on a whole batch, on this rank alone."""
+    """Returns whether the step runs on a whole batch, on this rank alone."""
     with passes.running(None):
         try:
             whole = WholeStep(global_process_set, [])
@@ -222,11 +228,11 @@ def _runs_on_whole(model: Model, batch: Structure) -> bool:
 
 
 def _is_due(model: Model, later: int) -> bool:
-    """Whether a step is to be checked.
+    """Returns whether a step is to be checked.
 
     Args:
         model: A `keras.Model`.
-        later: Integer, how many steps there are before it, of the next ones.
+        later: Integer, the number of further steps before it.
     """
     return occasions.is_one(_number(model) + later)
 
@@ -238,7 +244,7 @@ def _number(model: Model) -> int:
 
 def _count(model: Model, steps: int) -> None:
     count = _number(model) - 1 + steps
-    # Past the model's own `__setattr__`, which tracks what is set.
+    # Bypasses the model's own `__setattr__`, which tracks attributes.
     object.__setattr__(model, _COUNTED, count)
 
 
@@ -256,14 +262,17 @@ def _is_state_due(model: Model) -> bool:
 
 
 def _find_state(model: Model, batch: Structure) -> bool:
-    """Finds out what a step keeps, before it is trained on a batch.
+    """Finds out which state a step keeps, before it trains on a batch.
 
     Args:
         model: A `keras.Model`.
         batch: The whole batch.
 
     Returns:
-        Whether it has to be traced again.
+        Boolean, whether the step must be traced again.
+
+    Raises:
+        AutoError: On all ranks, if the state cannot be combined.
     """
     kept = kept_state.of(model)
     if kept.is_searched:
@@ -281,11 +290,11 @@ def _find_state(model: Model, batch: Structure) -> bool:
             try:
                 whole = compared.on_whole(by_rows)
                 part = compared.on_part(by_rows, whole.state)
-                # Where it has to be an error, it is one after the step.
+                # If metrics do not add up, it is an error after the step.
                 compared.problem_of_metrics(whole, part, is_first=True)
                 problem = compared.narrow(whole, part)
                 if problem is None and kept.is_undecided:
-                    # As it goes on, of which it may tell more.
+                    # The step is run once more, which may tell more.
                     begin = whole.state
                     whole = compared.on_whole(by_rows, begin)
                     part = compared.on_part(by_rows, whole.state, begin)
@@ -293,7 +302,7 @@ def _find_state(model: Model, batch: Structure) -> bool:
             except AutoError:
                 raise
             except Exception:
-                # That is said after the step.
+                # The check after the step reports it.
                 return False
             if problem is None:
                 kept.say_ways()
@@ -304,33 +313,37 @@ def _find_state(model: Model, batch: Structure) -> bool:
 
 
 def _traced_for(model: Model) -> object:
-    """Returns what a step has to be traced again for, if it changes."""
+    """Returns a value that changes if a step must be traced again."""
     return kept_state.of(model).choices(), counted.num_by_share(model)
 
 
 def _check(model: Model, batch: Structure) -> bool:
-    """Compares a step on parts of a batch with that on the whole.
+    """Compares a step on parts of a batch with the step on the whole.
 
     Args:
         model: A `keras.Model`.
         batch: The whole batch, which it was trained on.
 
     Returns:
-        Whether the step has to be traced again.
+        Boolean, whether the step must be traced again.
+
+    Raises:
+        AutoError: On all ranks, if parts do not make the whole.
     """
     place = script.place()
     what = f"the step of model {model.name!r}{place}"
     batch = same_data.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
-        # There is no part for each.
+        # There is no part for each rank.
         return False
     kept = kept_state.of(model)
     before = kept.choices()
     compared = Comparison(model, batch, _number(model))
     value = problem = None
     with passes.running(None):
-        # Numbers for each row are those of the whole only in the order of its
-        # rows; and constants may be where a function has no derivative.
+        # In place of random numbers, numbers by row or constants. The former
+        # are those of the whole batch only if rows keep their order; the latter
+        # may be at a point where a function has no derivative.
         for by_rows in (True, False):
             try:
                 whole = compared.on_whole(by_rows)

@@ -1,6 +1,6 @@
-"""A step of a model, run on a whole batch and on parts of it.
+"""Runs of a model's step on a whole batch and on parts of it.
 
-Both run eagerly, update nothing, and leave no trace in the state of the model.
+They are eager, apply no updates, and leave the state of the model unchanged.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ def build_and_share(model: Model, batch: Structure) -> None:
         batch: A batch that it is to be trained on.
     """
     if not compat.is_built(model):
-        # What is traced to build it updates nothing.
+        # The trace that builds the model applies no updates.
         with passes.running(None), allow_local_updates():
             compat.build_from_batch(model, batch)
     broadcast_model(model)
 
 
 class Ran(NamedTuple):
-    """What a step did.
+    """The effects of one run of a step.
 
     Args:
-        updates: The gradients by the paths of their variables.
-        logs: What it has returned.
-        results: The results of metrics after it.
-        state: What it has assigned.
-        counts: What it has counted in metrics.
+        updates: The gradients, with the paths of their variables.
+        logs: Dictionary of the values that it has returned.
+        results: Dictionary of the results of metrics after it.
+        state: The `Recorder` of its assignments.
+        counts: List of the `Count`s in metrics.
     """
 
     updates: apart.Updates
@@ -72,16 +72,18 @@ def run(
     whole: Recorder | None = None,
     begin: Recorder | None = None,
 ) -> Ran:
-    """Runs a step, which updates nothing, and leaves no trace.
+    """Runs a step that applies no updates, and restores the model.
 
     Args:
         model: A `keras.Model`.
         batch: The whole batch.
         step: A `Step`, which captures the gradients.
-        by_rows: Boolean, whether numbers in place of random ones are other ones
-            for each row.
-        whole: What is assigned in place of what it would.
-        begin: What it begins with.
+        by_rows: Boolean, whether the numbers in place of random ones differ
+            between rows. Otherwise they are constants.
+        whole: The `Recorder` of the run on the whole batch, whose values are
+            assigned in place of those of the step. Defaults to `None`.
+        begin: The `Recorder` of an earlier run, with whose last values this
+            run begins. Defaults to `None`, for the present values.
     """
     place = step.place() if by_rows else None
     state = Recorder(model, whole, begin)
@@ -96,7 +98,7 @@ def run(
             if gradient is not None
         ]
         is_named = isinstance(logs, dict)
-        # Values of variables are others later.
+        # Copied, because the values of variables change later.
         logs = tf.nest.map_structure(
             lambda each: (
                 np.asarray(compat.as_numpy(each))
@@ -112,12 +114,12 @@ def run(
 
 
 class Comparison:
-    """A batch, of which steps on parts are compared with one on the whole.
+    """A comparison of steps on one batch and on parts of it.
 
     Args:
         model: A `keras.Model`.
-        batch: The whole batch, with at least a row for each rank.
-        number: Integer, of the batch.
+        batch: The whole batch, with at least one row for each rank.
+        number: Integer, the number of the batch.
     """
 
     def __init__(self, model: Model, batch: Structure, number: int) -> None:
@@ -125,8 +127,8 @@ class Comparison:
         self.batch = batch
         self.rows = int(batch_rows.num_rows(batch))
         self.number = number
-        # Of the smallest type that numbers are computed in. Layers of text and
-        # of indices compute in others.
+        # The bytes of the smallest floating-point type of the computation.
+        # Layers of text and of indices compute in other types.
         dtypes = [
             tf.as_dtype(layer.compute_dtype or tf.float64)
             for layer in model._flatten_layers()
@@ -137,14 +139,14 @@ class Comparison:
         self.own_rows = int(self._part().place().count)
 
     def on_whole(self, by_rows: bool, begin: Recorder | None = None) -> Ran:
-        """Runs the step on all rows."""
+        """Runs the step on all rows, see `run`."""
         whole = WholeStep(global_process_set, [])
         return run(self.model, self.batch, whole, by_rows, begin=begin)
 
     def on_part(
         self, by_rows: bool, whole: Recorder, begin: Recorder | None = None
     ) -> Ran:
-        """Runs it on those of this rank, with the state of the whole."""
+        """Runs the step on this rank's rows, with the state of the whole."""
         step = self._part()
         return run(self.model, self.batch, step, by_rows, whole, begin)
 
@@ -153,7 +155,7 @@ class Comparison:
         return PartStep(self.batch, global_process_set, [], weights)
 
     def narrow(self, whole: Ran, part: Ran) -> str | None:
-        """Finds out how parts make the state; returns what is wrong."""
+        """Narrows the ways of state, and returns the error or `None`."""
         return kept_state.of(self.model).narrow(
             whole.state,
             part.state,
@@ -165,7 +167,7 @@ class Comparison:
     def problem_of_metrics(
         self, whole: Ran, part: Ran, *, is_first: bool
     ) -> str | None:
-        """Says which metric counts what does not add up, if one does."""
+        """Returns the error for a metric that does not add up, or `None`."""
         return counted.problem_of(
             self.model,
             whole.counts,
@@ -177,7 +179,7 @@ class Comparison:
         )
 
     def repeats(self, whole: Ran, by_rows: bool) -> bool:
-        """Whether a step on the whole does the same again."""
+        """Returns whether the step on the whole batch does the same again."""
         again = self.on_whole(by_rows)
         found = apart.difference(
             whole.updates, again.updates, f"{NAME}/apart", self.num_bytes
@@ -187,9 +189,10 @@ class Comparison:
         )
 
     def difference(self, whole: Ran, part: Ran) -> str | None:
-        """Says how the gradients of all parts differ from those of the whole.
+        """Describes how gradients of parts differ from those of the whole.
 
-        The same on all ranks; `None` if they do not.
+        Returns:
+            String, or `None` on all ranks if there is no difference.
         """
         of_parts = apart.averaged(part.updates, f"{NAME}/gradients")
         return apart.difference(

@@ -1,10 +1,11 @@
-"""What TensorFlow itself writes for a program is written by rank 0.
+"""Makes rank 0 alone write the files that a program writes by TensorFlow.
 
-Checkpoints change what all ranks have in memory as well, such as the number of
-the next one. So the other ranks do all of it but the writing and deleting.
+Saving a checkpoint also changes state in memory, such as the number of the next
+one. So the other ranks save as well, but without writing and deleting files.
 
-A writer that a program holds open, of summaries or records, writes nothing on
-the other ranks. Where such a file is closed, they wait until rank 0's is.
+A writer of summaries, records or other files that a program holds open writes
+nothing on the other ranks. When they close a file of records or the like, they
+wait until rank 0 has closed its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from keras_ring._runtime import topology
 
 _PURPOSE = "rank 0 writes files of TensorFlow, and the others wait"
 _SILENCE = "ranks that write no checkpoint"
-# What a writer has, if other ranks have one for the same file: its path.
+# An attribute of a writer that all ranks have for the same file: its path.
 _PATH = "_keras_ring_path"
 
 _BY_NAME = ("path", "export_dir", "filename", "logdir")
@@ -37,7 +38,7 @@ _silent: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 
 def install() -> None:
-    """Changes what writes files in TensorFlow. Once is enough."""
+    """Changes TensorFlow's functions that write files. Once is enough."""
     for owner, name in (
         (tf.train.Checkpoint, "write"),
         (tf.train.Checkpoint, "save"),
@@ -47,7 +48,7 @@ def install() -> None:
     patch_once(checkpoint.TrackableSaver, "save", _unless_silent, _SILENCE)
     for name in ("update_checkpoint_state_internal", "_delete_file_if_exists"):
         patch_once(checkpoint_management, name, _unless_silent, _SILENCE)
-    # Which of what it is given is the path.
+    # With the index of the argument that is the path.
     for owner, name, place in (
         (tf.saved_model, "save", 1),
         (tf.data.Dataset, "save", 1),
@@ -64,7 +65,11 @@ def install() -> None:
 
 
 def _is_due(path: Any) -> bool:
-    """Whether a program writes what all ranks would."""
+    """Returns whether the program calls for a write that all ranks make.
+
+    Args:
+        path: String, path or tensor, the file or directory to write.
+    """
     return (
         not once.is_running()
         and not once.is_said_by_program()
@@ -121,7 +126,7 @@ def _unless_silent(write: Callable[..., Any]) -> Callable[..., Any]:
     def write_unless_silent(*args: Any, **kwargs: Any) -> Any:
         if not _silent.get():
             return write(*args, **kwargs)
-        # Of a checkpoint, where it is.
+        # The path of the checkpoint, as the original returns it.
         return kwargs.get("file_prefix", args[-1] if args else None)
 
     return write_unless_silent
@@ -131,7 +136,7 @@ def _written_once(write: Callable[..., Any], place: int) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_once(*args: Any, **kwargs: Any) -> Any:
         do = functools.partial(write, *args, **kwargs)
-        # By name, it need not be in its place.
+        # The path may also be given by name.
         given = args[place] if len(args) > place else None
         for name in _BY_NAME:
             given = kwargs.get(name, given)
@@ -149,7 +154,7 @@ def _summaries_once(create: Callable[..., Any]) -> Callable[..., Any]:
     def create_once(logdir: Any, *args: Any, **kwargs: Any) -> Any:
         if once.is_over() or topology.rank() == 0 or not _is_due(logdir):
             return create(logdir, *args, **kwargs)
-        # In one process there is one, whatever the time in its name.
+        # Other ranks write no summaries, whatever the time in the path is.
         return tf.summary.create_noop_writer()
 
     return create_once

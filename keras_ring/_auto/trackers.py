@@ -1,8 +1,9 @@
-"""One run of experiment trackers, which all ranks would begin.
+"""Makes experiment trackers record one run, that of rank 0.
 
-Trackers have variables that turn them off. A program that begins a run outside
-of callbacks (`wandb.init()`, `mlflow.start_run()`) does so on each rank; on all
-but rank 0 it begins one that records nothing, or that nobody keeps.
+A program that begins a run outside of callbacks (`wandb.init()`,
+`mlflow.start_run()`) does so on each rank. Environment variables of the
+trackers make the runs of all ranks but rank 0 record nothing, or record it
+where it is removed afterwards.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Mapping
 
 from keras_ring._auto.said import say
 
-# Module -> variables, and what they are where nothing is to be recorded; as
+# By module: environment variables, with values by which nothing is recorded, as
 # the documentation of each tracker says. W&B takes "disabled", Neptune 1.x
 # "debug" and neptune-scale "disabled", Comet a flag that its settings in code
-# call `disabled`. MLflow writes to where its variable says; and ClearML, which
-# in its offline mode reaches no server, keeps a session in its cache.
+# call `disabled`. MLflow and ClearML are handled below: MLflow writes to the
+# URI in its variable, and ClearML in its offline mode, which reaches no server,
+# keeps a session in its cache.
 _MUTED: Mapping[str, Mapping[str, str]] = {
     "comet_ml": {"COMET_AUTO_LOG_DISABLE": "1"},
     "neptune": {"NEPTUNE_MODE": "debug"},
@@ -34,10 +36,10 @@ MODULES = frozenset({*_MUTED, _CLEARML, _MLFLOW})
 
 
 def mute(rank: int) -> None:
-    """Has trackers record nothing that is kept, on ranks other than rank 0.
+    """Makes trackers keep no records of this process, unless it is rank 0.
 
     Args:
-        rank: Integer, that of this process.
+        rank: Integer, the rank of this process.
     """
     if rank == 0:
         return
@@ -46,7 +48,7 @@ def mute(rank: int) -> None:
             os.environ.update(variables)
     if _is_installed(_MLFLOW):
         os.environ["MLFLOW_TRACKING_URI"] = f"file://{_own_folder(_MLFLOW)}"
-        # MLflow 3 wants a database else.
+        # Without this, MLflow 3 requires a database.
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     if _is_installed(_CLEARML):
         os.environ["CLEARML_OFFLINE_MODE"] = "1"
@@ -54,7 +56,7 @@ def mute(rank: int) -> None:
 
 
 def tell() -> None:
-    """Says of trackers that the program has imported that one run is kept."""
+    """Prints, for each imported tracker, that it records rank 0 alone."""
     for module in sorted(MODULES):
         if module in sys.modules:
             say(f"{module} records what rank 0 does, once")
@@ -64,12 +66,12 @@ def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ValueError:
-        # A module that was made by hand.
+        # The module was made by hand and has no spec.
         return True
 
 
 def _own_folder(module: str) -> str:
-    """Makes a directory that is removed when this process ends."""
+    """Makes and returns a directory that is removed when the process ends."""
     folder = tempfile.mkdtemp(prefix=f"keras_ring-{module}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,4 +1,4 @@
-"""`fit` of a program of one process, by all ranks."""
+"""`fit` of a program for one process, on all ranks."""
 
 from __future__ import annotations
 
@@ -71,12 +71,13 @@ _PURPOSE = "a program of one process trains on all ranks"
 
 
 def install(settings: AutoSettings) -> None:
-    """Changes the models of Keras. Once is enough.
+    """Changes the models of Keras. Calling it once is enough.
 
     Args:
-        settings: What was asked for.
+        settings: The `AutoSettings` of the program.
     """
-    # Inside of what follows, as it goes by the optimizer that it finds.
+    # Before the others, so that it runs inside of them, where it finds the
+    # distributed optimizer.
     weighted_losses.install(distributed_settings, whole_batches=True)
     whole_batch.install()
     assignments.install()
@@ -115,8 +116,8 @@ def _on_all_ranks(
         if settings.explain:
             _explain(self, wanted)
         this = Pass(self, is_training=True)
-        # Validation reads by what is made in it. The program's own callbacks
-        # are asked, for those that stand in for them have every method.
+        # The reading of validation data depends on it. The program's own
+        # callbacks are checked, because wrappers of them have every method.
         this.is_watched = results.are_watched(wanted["callbacks"])
         wanted["callbacks"] = _with_ours(
             wanted["callbacks"], _ours(self, wanted["callbacks"], settings)
@@ -126,7 +127,7 @@ def _on_all_ranks(
                 history = fit(*given.args, **given.kwargs)
             finally:
                 step_check.end(self)
-        # What rank 0 has written by now, others may read.
+        # After this, other ranks can read what rank 0 has written.
         gathers.barrier(name="auto/fit/end")
         results.note_state_of_all(self)
         return history
@@ -135,24 +136,24 @@ def _on_all_ranks(
 
 
 def prepare(model: Model) -> None:
-    """Has a model train on parts of batches.
+    """Prepares a model for training on parts of batches.
 
     Args:
         model: A `keras.Model`, which is compiled.
 
     Raises:
-        AutoError: If it has layers that cannot.
+        AutoError: If it has layers that cannot be trained so.
     """
     _require_known_normalization(model)
     states.refuse(model)
-    # What is made of variables for it is made before its step is traced.
+    # This makes its variables before the step is traced.
     returned.of(model)
     distribute(model)
     trackers.tell()
 
 
 def distribute(model: Model) -> None:
-    """Has the optimizers of a model average what ranks make of a batch."""
+    """Makes the optimizers of a model average gradients over all ranks."""
     settings = ReductionSettings(whole_batch=True)
     place = script.place()
     for optimizer in model_optimizers.optimizers_of(model).values():
@@ -180,12 +181,12 @@ def distribute(model: Model) -> None:
 def _ours(
     model: Model, callbacks: Any, settings: AutoSettings
 ) -> list[Callback]:
-    """Returns the callbacks that a program of several ranks has.
+    """Returns the callbacks to add to those of the program.
 
     Args:
         model: A `keras.Model`.
-        callbacks: Those of the program.
-        settings: What was asked for.
+        callbacks: The callbacks of the program, as `fit` is given them.
+        settings: The `AutoSettings` of the program.
     """
     ours = [BroadcastGlobalVariablesCallback(), _Watch()]
     given = tf.nest.flatten(callbacks or [])
@@ -212,15 +213,15 @@ def _with_ours(
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
-    """Looks after one `fit`, beside what the broadcast looks after.
+    """A callback that arranges and makes the checks of one `fit`.
 
-    It has no method for batches: for that, Keras would wait for each.
+    It has no method for batches, for which Keras would wait for each batch.
     """
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Looks at the metrics, and arranges for the step to be checked."""
+        """Checks the metrics, and arranges the checks of steps."""
         running = passes.current()
-        # Here they do have parts of one batch, alike or not.
+        # Ranks have parts of one batch here, whether these are alike or not.
         same_batch.leave_out(self.model)
         metric_state.watch(self.model, whole_functions.refuse_no_sum)
         if running is None:
@@ -233,12 +234,12 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
         _compare_after_first(self.model, running)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        """Compares what the step keeps, before it is written anywhere."""
+        """Compares the state that steps keep, before it is saved."""
         step_check.require_same_state(self.model, f"After epoch {epoch + 1:,}")
 
 
 def _compare_after_first(model: Model, running: Pass) -> None:
-    """Has what was read for the first step compared after it."""
+    """Makes ranks compare, after the first step, the data that it has read."""
 
     def train_and_compare(
         train: TrainFunction, iterator: Iterator[Structure]
@@ -252,7 +253,7 @@ def _compare_after_first(model: Model, running: Pass) -> None:
 
 
 def _rows_of_rank(rows: Any) -> Any:
-    """Returns how many of the rows that are read this rank trains on."""
+    """Returns the number of rows of a batch that this rank trains on."""
     running = passes.current()
     if running is None or not running.is_training or running.has_own_batches:
         return rows
@@ -271,8 +272,9 @@ def _in_step(
             step = OwnBatchStep(batch, global_process_set)
         else:
             step = PartStep(batch, global_process_set)
-            # Nothing waits for it: where data end, what needs none of them runs
-            # as in one process, as the counter of steps.
+            # Nothing depends on this operation, so that at the end of the data
+            # operations without data, such as the counter of steps, run as in
+            # one process.
             same_data.of_steps(model).note(batch)
         rows = step.rows_of(batch)
         with whole_batch.step(step), steps.numbers_of_rank(topology.rank()):
@@ -288,7 +290,7 @@ def _in_step(
 
 def _require_known_normalization(model: Model) -> None:
     for layer in model._flatten_layers():
-        # Of Keras 2.
+        # Arguments of Keras 2.
         for name in ("renorm", "virtual_batch_size"):
             if (
                 isinstance(layer, steps.BATCH_NORMALIZATION)
@@ -307,7 +309,9 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Returns the moments of the whole batch, in a step on a part.
 
-    Mean, variance, and the number of elements that they are of.
+    Returns:
+        A tuple of mean, variance and the number of elements, or `None` if
+        there is no such step.
     """
     step = whole_batch.current()
     if step is None or not step.is_part:
@@ -316,7 +320,7 @@ def _moments(
 
 
 def _explain(model: Model, wanted: dict[str, Any]) -> None:
-    """Says what `fit` would do, and ends the program."""
+    """Prints what `fit` would do, and ends the program."""
     with passes.running(Pass(model, is_training=True)):
         steps.read_nothing(wanted)
     for callback in tf.nest.flatten(wanted["callbacks"] or []):

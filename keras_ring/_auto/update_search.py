@@ -1,7 +1,7 @@
 """Finds the optimizers that a compiled function uses, and makes them average.
 
-A function is traced to find out. An optimizer that is about to apply gradients
-there is made to average, before it does (`reduction_guard.adopt_by`).
+The function is traced for that. An optimizer that is about to apply gradients
+in the trace is first made to average them (`reduction_guard.adopt_by`).
 """
 
 from __future__ import annotations
@@ -24,31 +24,32 @@ from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Optimizer, Variable
 
 _IS_OURS = "_keras_ring_own_function"
-# Whether a function that was traced before applies gradients now.
+# The optimizers that are refused in a function that was traced before without
+# them, and that applies gradients only now.
 _noted: contextvars.ContextVar[list[Optimizer] | None] = contextvars.ContextVar(
     "keras_ring_noted_optimizers", default=None
 )
-# What the program calls the function that is traced.
+# The name of the function that is traced.
 _traced: contextvars.ContextVar[str | None] = contextvars.ContextVar(
     "keras_ring_traced_step", default=None
 )
 
 
 def install() -> None:
-    """Has optimizers average that are used in what is traced here."""
+    """Makes optimizers average if they are used in a trace made here."""
     reduction_guard.adopt_by(_adopt)
 
 
 def is_running() -> bool:
-    """Whether the caller is traced here."""
+    """Returns whether the caller runs in a trace that is made here."""
     return _traced.get() is not None
 
 
 @contextlib.contextmanager
 def noting() -> Iterator[list[Optimizer]]:
-    """Notes the optimizers that are refused in what is traced inside.
+    """Records the optimizers that are refused in traces in the context.
 
-    For functions that apply gradients for some arguments alone.
+    This is for functions that apply gradients for some arguments alone.
     """
     found: list[Optimizer] = []
     token = _noted.set(found)
@@ -59,7 +60,7 @@ def noting() -> Iterator[list[Optimizer]]:
 
 
 def note(optimizer: Optimizer) -> None:
-    """Notes an optimizer that is about to be refused."""
+    """Records an optimizer that is about to be refused."""
     found = _noted.get()
     if found is not None and not tf.executing_eagerly():
         found.append(optimizer)
@@ -67,10 +68,10 @@ def note(optimizer: Optimizer) -> None:
 
 @contextlib.contextmanager
 def tracing(name: str) -> Iterator[None]:
-    """Has a function that is traced inside be one step of training.
+    """Marks a function that is traced in the context as a training step.
 
     Args:
-        name: String, what the program calls it.
+        name: String, the name of the function in the program.
     """
     token = _traced.set(name)
     try:
@@ -80,31 +81,31 @@ def tracing(name: str) -> Iterator[None]:
 
 
 def compiled(function: Callable[..., Any], jit_compile: Any = None) -> Any:
-    """Returns a function that is ours: nobody looks for updates in it.
+    """Returns a compiled function that is not searched for updates.
 
     Args:
-        function: What to compile, which AutoGraph need not look at.
-        jit_compile: Boolean, whether XLA compiles it.
+        function: The function to compile, which AutoGraph need not convert.
+        jit_compile: Boolean, whether XLA compiles it, as for `tf.function`.
     """
     made = tf.function(function, autograph=False, jit_compile=jit_compile)
-    # Past its own `__setattr__`, which tracks what is set.
+    # Bypasses its own `__setattr__`, which tracks attributes.
     object.__setattr__(made, _IS_OURS, True)
     return made
 
 
 def is_ours(function: Any) -> bool:
-    """Whether `compiled` has made a function."""
+    """Returns whether `compiled` has made a function."""
     return _IS_OURS in vars(function)
 
 
 def trains(function: Any, name: str, *args: Any, **kwargs: Any) -> bool:
-    """Whether a function applies gradients. It is traced, and not run.
+    """Returns whether a function applies gradients. It is traced, not run.
 
     Args:
-        function: What `tf.function` has made.
-        name: String, what the program calls it.
-        *args: What it is called with.
-        **kwargs: The same.
+        function: A function that `tf.function` has made.
+        name: String, its name in the program.
+        *args: Its positional arguments.
+        **kwargs: Its keyword arguments.
     """
     step = WholeStep(global_process_set, [])
     with tracing(name), whole_batch.step(step):
@@ -115,12 +116,13 @@ def trains(function: Any, name: str, *args: Any, **kwargs: Any) -> bool:
 def variables_of(
     function: Any, arguments: list[Any], name: str
 ) -> list[Variable]:
-    """Returns what a function reads or writes, in the order of its graph.
+    """Returns the variables of a function, in the order of its graph.
 
     Args:
-        function: What `tf.function` has made. It runs in a `whole_batch.Step`.
-        arguments: What it is called with.
-        name: String, what the program calls it.
+        function: A function that `tf.function` has made and that runs in a
+            `whole_batch.Step`.
+        arguments: List of its arguments.
+        name: String, its name in the program.
     """
     with tracing(name):
         concrete = function.get_concrete_function(*arguments)

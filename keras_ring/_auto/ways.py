@@ -1,9 +1,9 @@
-"""How to make what ranks compute of parts of a batch that of the whole.
+"""Ways in which values of parts of a batch make the value of the whole.
 
-A function of the program's own returns losses, counts, predictions, and counts
-in metrics. What each of these is of the rows is found out by computing it of a
-batch and of its parts, which are unequal, and trying: a mean over rows, a sum
-over rows, a row for each, or what does not depend on them.
+A function of the program's own returns losses, counts or predictions, and
+counts in metrics. Each of these values is computed for a batch and for its
+parts, which are unequal, to find out which way holds: a mean over rows, a sum
+over rows, one value per row, or no dependence on the rows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from keras_ring.core import reduce_ops
 
 Values = Sequence[npt.NDArray[np.generic]]
 
-# Relative, for a type of so many bytes; and of the largest value of all, as
-# terms may cancel.
+# By the bytes of a type: tolerances relative to the value, and to the largest
+# of all values, because terms may cancel.
 _TOLERANCES = {
     1: (0.0, 0.0),
     2: (0.03, 1e-3),
@@ -31,7 +31,7 @@ _TOLERANCES = {
 
 
 class Way(enum.Enum):
-    """What a value is of the rows of a batch."""
+    """The way in which a value depends on the rows of a batch."""
 
     SAME = "does not depend on them"
     MEAN = "a mean over them"
@@ -51,16 +51,18 @@ def possible(
     name: str,
     num_bytes: int = 8,
 ) -> list[Ways]:
-    """Returns which ways lead from parts to the whole; the same on all ranks.
+    """Returns the possible ways of each value, the same on all ranks.
+
+    All ranks must call this.
 
     Args:
-        whole: Values that were computed of a batch.
-        parts: Those of the rows of this rank.
-        rows: Integer, of the batch.
-        own_rows: Integer, of this rank, at least 1.
-        name: String, what the names of the exchanges begin with.
-        num_bytes: Integer, of the smallest type that they were computed in, if
-            that is not theirs. Defaults to `8`.
+        whole: Sequence of values that were computed for a batch.
+        parts: Sequence of the same values for the rows of this rank.
+        rows: Integer, the rows of the batch.
+        own_rows: Integer, the rows of this rank, at least 1.
+        name: String, the prefix of the names of the exchanges.
+        num_bytes: Integer, the bytes of the smallest type that the values were
+            computed in, if it is smaller than theirs. Defaults to `8`.
     """
     tolerances = [_tolerances_of(each, num_bytes) for each in whole]
     whole, parts = [*map(_comparable, whole)], [*map(_comparable, parts)]
@@ -112,7 +114,7 @@ def possible(
 
 
 def is_zero(values: npt.NDArray[np.generic]) -> bool:
-    """Whether a value tells nothing, as a sum and a mean of it are the same."""
+    """Returns whether a value is zero, so that sum and mean are the same."""
     return values.dtype != object and not np.any(values)
 
 
@@ -127,7 +129,7 @@ def _tolerances_of(
 def _comparable(
     value: npt.NDArray[np.generic],
 ) -> npt.NDArray[np.generic]:
-    # Of NumPy's own types alone there are collectives.
+    # There are collectives for NumPy's own types only.
     if value.dtype.kind in "fiub":
         return value
     if value.dtype.kind in "OSU":

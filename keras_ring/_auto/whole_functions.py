@@ -1,13 +1,13 @@
-"""Losses and metrics of the program's own, computed of all rows of a batch.
+"""Losses and metrics of the program's own, computed from all rows of a batch.
 
-A function that a model is compiled with sees `y_true`, `y_pred` and weights
-alone. Nobody knows what it makes of them: it may compare rows, or divide by
-what it counts in them. So in a step on parts of a batch each rank calls it with
-the rows of all, which are small beside what layers compute. Its value, and the
-gradient by the rank's own rows, are those of one process, whatever it computes.
+A function that a model is compiled with gets `y_true`, `y_pred` and weights
+alone. It is not known what it computes: it may compare rows, or divide by a
+count of some. So in a step on parts of a batch, each rank calls it with the
+rows of all ranks, which are small beside the outputs of layers. Its value, and
+the gradient with respect to the rank's own rows, are then those of one process.
 
-So is `compute_metrics` of the program's own. A metric that is updated so has
-counted the same on all ranks, and is not added up over them.
+`compute_metrics` of the program's own is called in the same way. A metric that
+is updated so has counted the same on all ranks, and is not added up over them.
 """
 
 from __future__ import annotations
@@ -30,22 +30,26 @@ from keras_ring.errors import AutoError
 
 _PURPOSE = "a function of the program's own is computed of all rows"
 _COUNTS_ALL = "_keras_ring_counts_all_rows"
-# Whether what is updated counts the rows of all ranks.
+# Whether updates of metrics are with the rows of all ranks now.
 _of_all: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "keras_ring_of_all_rows", default=False
 )
 
 
 def install() -> None:
-    """Changes what Keras compiles models with. Once is enough."""
+    """Changes how Keras calls losses and metrics. Once is enough."""
     steps.hook_functions(_loss_of_all, _update_metrics, _PURPOSE)
 
 
 def variables_of_ranks(model: Model) -> tuple[list[Variable], list[Variable]]:
-    """Returns the state of metrics: of parts of batches, and of whole ones.
+    """Returns the variables of metrics of parts and of whole batches.
 
     Args:
         model: A `keras.Model`, which was trained on parts of batches.
+
+    Returns:
+        A tuple of two lists: the variables in which ranks count their own rows,
+        and those in which each rank counts all rows.
     """
     whole = {
         id(variable)
@@ -60,7 +64,7 @@ def variables_of_ranks(model: Model) -> tuple[list[Variable], list[Variable]]:
 
 
 def counts_all(metric: Metric) -> bool:
-    """Whether a metric counts the rows of all ranks, on each.
+    """Returns whether a metric counts the rows of all ranks on each rank.
 
     Args:
         metric: A `keras.metrics.Metric`.
@@ -69,7 +73,7 @@ def counts_all(metric: Metric) -> bool:
 
 
 def metrics_of(model: Model) -> list[Metric]:
-    """Returns the metrics of a model, also those that it was compiled with.
+    """Returns all metrics of a model, including those it was compiled with.
 
     Args:
         model: A `keras.Model`.
@@ -80,11 +84,11 @@ def metrics_of(model: Model) -> list[Metric]:
 
 
 def refuse_no_sum(metric: Metric, problem: str) -> None:
-    """Refuses a metric whose state does not add up, if it has to.
+    """Refuses a metric whose state does not add up, but has to.
 
     Args:
         metric: A metric of the program's own.
-        problem: String, what is wrong with it.
+        problem: String, why its state does not add up.
 
     Raises:
         AutoError: If it counts this rank's rows alone.
@@ -104,10 +108,10 @@ def refuse_no_sum(metric: Metric, problem: str) -> None:
 
 @contextlib.contextmanager
 def metrics_of_all(model: Model) -> Iterator[None]:
-    """Has `compute_metrics` of a model's own see the rows of all ranks.
+    """Makes a model's own `compute_metrics` get the rows of all ranks.
 
     Args:
-        model: A `keras.Model`, whose step runs inside.
+        model: A `keras.Model`, whose step runs in the context.
     """
     step = whole_batch.current()
     if step is None or not steps.has_own_metrics(model):
@@ -179,7 +183,7 @@ def _update(
 
 
 def _note(metric: Metric) -> None:
-    # Past its own `__setattr__`, which tracks what is set.
+    # Bypasses its own `__setattr__`, which tracks attributes.
     object.__setattr__(metric, _COUNTS_ALL, True)
 
 
@@ -196,7 +200,7 @@ def _of_all_ranks(step: Step, given: Structure) -> Structure:
 
 @contextlib.contextmanager
 def _whole(step: Step) -> Iterator[None]:
-    """Has what runs inside be of a whole batch, on each rank."""
+    """Makes the code in the context run on a whole batch, on each rank."""
     token = _of_all.set(True)
     try:
         with whole_batch.step(WholeStep(step.process_set, step.captured)):
@@ -207,7 +211,7 @@ def _whole(step: Step) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _noting(metrics: list[Metric]) -> Iterator[None]:
-    """Notes which metrics are updated inside, by whatever calls them."""
+    """Records which metrics are updated in the context, by any caller."""
     with contextlib.ExitStack() as stack:
         for metric in metrics:
             stack.enter_context(
@@ -231,13 +235,13 @@ def _noted(metric: Metric) -> Callable[..., Any]:
 def _in_place_of(
     owner: Any, name: str, function: Callable[..., Any]
 ) -> Iterator[None]:
-    """Replaces a method of one object, past its `__setattr__`."""
+    """Replaces a method of one object, bypassing its `__setattr__`."""
     own = vars(owner).get(name)
     object.__setattr__(owner, name, function)
     try:
         yield
     finally:
-        # What it is now may have taken the place of ours.
+        # Something else may have replaced the function meanwhile.
         if vars(owner).get(name) is function:
             if own is None:
                 object.__delattr__(owner, name)

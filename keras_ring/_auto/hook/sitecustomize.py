@@ -1,12 +1,12 @@
 """Starts `--auto` in the Python programs of a rank.
 
 Python imports a module of this name when it begins, and `keras-ring run --auto`
-has put this directory first in its path. All that happens then is that a finder
-is added; when the program has imported Keras or TensorFlow, keras_ring is
-imported and takes over. In other programs nothing happens. A `sitecustomize`
-that was there before runs as well.
+has put this directory first in its path. At that time only a finder is added.
+When the program has imported Keras or TensorFlow, keras_ring is imported and
+started. In other programs nothing happens. A `sitecustomize` that this one
+hides runs as well.
 
-Any Python may get here, so its words are those that old ones know.
+Any version of Python may import this, so its syntax is that of old ones.
 """
 
 import _thread
@@ -27,17 +27,17 @@ _COMMAND = "keras_ring.cli.cli"
 
 
 class _Finder:
-    """Sees the imports of Keras and TensorFlow, until the first is complete.
+    """A finder of Keras and TensorFlow, until the first import is complete.
 
     A thread that imports a module holds its lock, and Keras imports TensorFlow.
-    So what is started here, which imports both, must not wait for the lock of
-    Keras while another thread has it and waits for that of TensorFlow.
+    The start of `--auto` imports both, so it must not wait for the lock of
+    Keras while another thread holds it and waits for that of TensorFlow.
     """
 
     def __init__(self) -> None:
-        # Thread -> what it imports of these, the outermost first.
+        # By thread: those of these modules that it imports, outermost first.
         self._imports: dict[int, list[str]] = {}
-        # Threads that ask the other finders.
+        # Threads, and the module for which they ask the other finders.
         self._asking: set[tuple[int, str]] = set()
         self._begun = False
         self._failure: BaseException | None = None
@@ -48,21 +48,22 @@ class _Finder:
         path: "Sequence[str] | None" = None,
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
-        """Returns what the other finders find, which then tells of its end."""
+        """Returns the spec of the other finders, and follows its import."""
         if fullname != _TENSORFLOW and fullname not in _KERAS:
             return None
         question = (_thread.get_ident(), fullname)
         if question in self._asking or _COMMAND in sys.modules:
             return None
         if self._failure is not None:
-            # The program has caught it: it must not train all the same.
+            # The program has caught the error and must not train nevertheless.
             raise self._failure
         from importlib import util
 
         self._asking.add(question)
         try:
             if not self._begun:
-                # It places TensorFlow's tensors, from the first one on.
+                # Its import determines where TensorFlow puts tensors, so it
+                # must come before the first one.
                 _starting()
             spec = util.find_spec(fullname)
         finally:
@@ -72,7 +73,7 @@ class _Finder:
         return spec
 
     def _follow(self, spec: "ModuleSpec") -> None:
-        """Has a module tell when it has been executed."""
+        """Makes the loader of a module report when it has executed it."""
         loader: object = spec.loader
         execute = getattr(loader, "exec_module", None)
         if execute is None or not hasattr(loader, "__dict__"):
@@ -81,7 +82,7 @@ class _Finder:
             return
 
         def exec_module(module: "ModuleType") -> None:
-            # As if we had never been there, for whoever looks.
+            # Restores the loader, for code that inspects it.
             vars(loader).pop("exec_module", None)
             if module.__name__ == spec.name:
                 self._execute(execute, module)
@@ -102,23 +103,24 @@ class _Finder:
             imports.pop()
             if not imports:
                 del self._imports[thread]
-        # Keras is complete when that which imports it is.
+        # Keras may import TensorFlow: only the outermost module is complete.
         if not imports:
             self._after(module)
 
     def _after(self, module: "ModuleType") -> None:
-        """A module is complete, and none that is not has imported it."""
+        """Starts `--auto` if need be, after an outermost import is complete."""
         if module.__name__ == _TENSORFLOW:
-            # Nobody need wait for its lock any more. In this order: a thread
-            # that imports Keras now does not wait, or is seen below.
+            # Other threads need not wait for its lock any more. This comes
+            # first, so that a thread that imports Keras now either does not
+            # wait or is seen below.
             vars(module.__spec__)["_initializing"] = False
         if module.__name__ != _KERAS[0] and self._is_importing_keras():
-            # That thread starts, at the end of it.
+            # The thread that imports Keras starts `--auto` at the end.
             return
         if module.__name__ == _TENSORFLOW:
             from importlib import import_module
 
-            # Whoever imports it, another thread perhaps, starts.
+            # The thread that imports it, perhaps another one, starts `--auto`.
             import_module(_KERAS[0])
         self._start()
 
@@ -131,14 +133,14 @@ class _Finder:
 
     def _start(self) -> None:
         if self._begun:
-            # By what was started itself, or by another thread.
+            # The start itself, or another thread, has imported them.
             return
         self._begun = True
         try:
             _starting().start()
         except BaseException as error:
             self._failure = error
-            # Whoever catches it and imports them again is told again.
+            # A program that catches it and imports them again gets it again.
             for name in (_TENSORFLOW, *_KERAS):
                 sys.modules.pop(name, None)
             raise
@@ -162,7 +164,7 @@ def _starting() -> "ModuleType":
 
 
 def _next() -> None:
-    """Runs the `sitecustomize` that ours hides, in its own name."""
+    """Runs the `sitecustomize` that this one hides, under its own name."""
     from importlib.machinery import PathFinder
 
     spec = PathFinder.find_spec(__name__, sys.path)
@@ -174,8 +176,8 @@ def _next() -> None:
     spec.loader.exec_module(module)
 
 
-# As if we had never been there, for whoever looks. Children see it in
-# PYTHONPATH: the program may be one of them.
+# Restores the path, for code that inspects it. Children find the directory in
+# PYTHONPATH, because the program may be one of them.
 sys.path[:] = [each for each in sys.path if each != _DIRECTORY]
 if os.environ.get("KERAS_RING_AUTO", "0") not in ("", "0"):
     sys.meta_path.insert(0, _Finder())
