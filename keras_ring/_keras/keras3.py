@@ -89,7 +89,7 @@ def build_from_batch(
 
     Args:
         model: A `keras.Model`.
-        batch: The batch, as its `train_step` is called with.
+        batch: A batch, as its `train_step` gets it.
         train_step: The original `train_step` of the model, if it is replaced
             now. Defaults to that of the model.
     """
