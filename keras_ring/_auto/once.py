@@ -208,10 +208,10 @@ def after_end(
 
     Args:
         do: Callable without arguments.
-        is_done: Callable that returns whether the call has taken effect. An
-            error of `do` is ignored then, because another rank may have made
-            the same call. Defaults to `None`, if that cannot be told, so that
-            only rank 0 calls `do`.
+        is_done: Callable that returns whether the call has taken effect. If
+            so, an `OSError` of `do` is ignored, because another rank may have
+            made the same call. Defaults to `None`, if that cannot be told, so
+            that only rank 0 calls `do`.
         on_others: Callable without arguments that the other ranks call if
             `is_done` is `None`. Defaults to `None`, for none.
     """

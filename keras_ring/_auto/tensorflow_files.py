@@ -1,4 +1,4 @@
-"""Makes rank 0 alone write the files that a program writes by TensorFlow.
+"""Makes rank 0 alone write the files that a program writes with TensorFlow.
 
 Saving a checkpoint also changes state in memory, such as the number of the next
 one. So the other ranks save as well, but without writing and deleting files.

@@ -133,7 +133,7 @@ class _Finder:
 
     def _start(self) -> None:
         if self._begun:
-            # The start itself, or another thread, has imported them.
+            # The import is part of the start itself, or another thread starts.
             return
         self._begun = True
         try:
