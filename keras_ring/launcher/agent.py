@@ -1,13 +1,15 @@
 """An agent: runs the ranks of one host for a launcher, mostly of another.
 
 The launcher starts it through `ssh`; they speak through its standard input and
-output (`frames`). What the launcher promises of a job on one host, the agent
-keeps here: however it, the launcher, or what is between them ends, no process
-of a rank is left. The end of its input is not enough for that: a connection
-may be cut without a word, so both say every second that they live.
+output (`frames`). The agent guarantees on its host what the launcher guarantees
+for a job on one host: no process of a rank is left, whether the agent, the
+launcher or the connection between them ends. The end of its input is not
+enough to detect that, because a connection may be cut without notice. So both
+send a sign of life every second.
 
-Here is the conversation: `agent_ranks` runs the ranks, `agent_network` tries
-the network, `agent_results` hands over what the ranks have left.
+This module holds the conversation: `agent_ranks` runs the ranks,
+`agent_network` tries the network, and `agent_results` sends the files that the
+ranks have left.
 """
 
 import os
@@ -35,7 +37,7 @@ from keras_ring.launcher.output import Sink
 from keras_ring.launcher.running_clock import RunningClock
 from keras_ring.launcher.signals import SignalPipe
 
-# Of an agent that is not spoken to.
+# Seconds between the signs of life of an agent that gets no messages.
 _OWN_PULSE = 1.5 * PULSE
 _READ = 64 * 1024
 
@@ -45,16 +47,17 @@ class _Gone(Exception):
 
 
 class Agent:
-    """Speaks with the launcher, for the ranks of this host.
+    """The conversation with the launcher, for the ranks of this host.
 
     Args:
-        hello: What the launcher has said first: the `environment` of the
-            ranks, their `directory`, their `command`, how many `ranks` there
-            are on this host, their `threads`, `bind` and `interface`, their
-            soft limit of `open_files` if that is another than this process's,
-            and how many seconds of `silence` end them.
-        source: Descriptor from which frames come.
-        sink: Descriptor to which they go.
+        hello: Dictionary, the first message of the launcher: the `environment`
+            of the ranks, their `directory` and `command`, the number of `ranks`
+            on this host, their `threads`, `bind` and `interface`, the `ports`
+            that they may use, the seconds to `reach` an address, their soft
+            limit of `open_files` if it differs from that of this process, and
+            the seconds of `silence` after which the launcher is lost.
+        source: Integer, the descriptor from which frames are read.
+        sink: Integer, the descriptor to which frames are written.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class Agent:
         }
 
     def run(self) -> None:
-        """Serves the launcher; returns when it is done, or gone."""
+        """Serves the launcher. Returns when the job is over or it is lost."""
         self._sink.put(GREETING)
         self._prepare()
         self._look_at_clock()
@@ -110,7 +113,7 @@ class Agent:
         self._sink.put(encode(kind, payload, **fields))
 
     def _prepare(self) -> None:
-        """Tells what this host has, and what it lacks for the job."""
+        """Reports the facts of this host, and what it lacks for the job."""
         problem = self._ranks.prepare()
         ports = self._hello["ports"]
         wanted = range(ports[0], ports[1] + 1) if ports else None
@@ -129,8 +132,8 @@ class Agent:
             handle(source)
         while self._sink.always_ready and not self._sink.empty:
             self._sink.write_some()
-        # After the look at what it has said: this process itself may have been
-        # held up.
+        # Check the silence only after reading: this process itself may have
+        # been held up.
         self._look_at_clock()
         if self._clock.now() - self._heard > self._hello["silence"]:
             raise _Gone
@@ -139,7 +142,7 @@ class Agent:
                 self._on_signal(signum)
 
     def _arm(self) -> None:
-        """Says what is to be waited for now."""
+        """Registers the events to wait for now."""
         # Ranks that print more than the launcher takes have to wait.
         self._ranks.listen(not self._sink.full)
         sink = self._sink
@@ -151,7 +154,7 @@ class Agent:
     def _on_signal(self, signum: int) -> None:
         """Asks the launcher for the end of the job, or gives up.
 
-        This host shuts down, or a scheduler wants the job gone: ranks get the
+        The host shuts down, or a scheduler ends the job. The ranks get the
         time that the launcher gives them, if there is that much.
         """
         # The other end of `ssh` has gone.
@@ -162,10 +165,10 @@ class Agent:
         self._say("asked", number=signum)
 
     def _look_at_clock(self) -> None:
-        """Finds out whether this process has stood still.
+        """Restarts the limit of silence if this process has stood still.
 
-        Then the launcher was not silent; if it was stopped as well, it may go
-        on somewhat later.
+        The launcher was not silent then. If it was stopped as well, it may
+        continue somewhat later.
         """
         if self._clock.look() >= self._hello["silence"] / 3:
             self._heard = self._clock.now()
@@ -182,14 +185,14 @@ class Agent:
         self._next_pulse = 0.0
 
     def _close(self, frame: Frame) -> None:
-        """Ends what is left; then its ranks' notes are handed over."""
+        """Ends the ranks, and prepares to send the files that they left."""
         leftover = self._ranks.end()
         results = self._ranks.results()
         results.send_files(self._say)
         self._final_messages = _final_messages(results, leftover)
 
     def _go_on_with_final_messages(self) -> None:
-        """Says as much as the launcher takes: timelines may be long."""
+        """Sends as much as the launcher takes now: timelines may be long."""
         while self._final_messages is not None and not self._sink.full:
             frame = next(self._final_messages, None)
             if frame is None:
@@ -206,10 +209,10 @@ def _final_messages(results: Results, leftover: int) -> Iterator[bytes]:
 def main(hello: Mapping[str, Any]) -> NoReturn:
     """Runs an agent on the standard streams of this process."""
     standard_streams.fill_closed()
-    # What anything here prints by itself is none of a frame.
+    # Keep frames apart from text that other code of this process prints.
     sink = os.dup(1)
     os.dup2(2, 1)
-    # A launcher that is gone is noticed by what is written, not by a signal.
+    # The loss of the launcher shows as an error of a write, not as a signal.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     Agent(hello, 0, sink).run()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What an agent answers from other threads, because it takes time to know."""
+"""Answers of an agent that take time, computed in other threads."""
 
 import os
 import queue
@@ -24,11 +24,11 @@ class AnswerLater(Protocol):
 
 
 class LateAnswers:
-    """Threads that find out something each, and their answers.
+    """Threads that compute one answer each.
 
     Args:
-        events: The loop in whose thread answers are sent.
-        send: Sends an encoded message to the launcher.
+        events: `EventLoop` in whose thread the answers are sent.
+        send: Function that sends an encoded message to the launcher.
     """
 
     def __init__(

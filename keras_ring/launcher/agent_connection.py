@@ -1,4 +1,4 @@
-"""The launcher's end of an agent: its process, and what it has said."""
+"""The launcher's end of an agent: its process and its messages."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from keras_ring.launcher.output import LineSplitter, Sink
 
 _READ = 256 * 1024
 _KEPT_LINES = 20
-# A shell that prints more than this before an agent speaks is none.
+# Bytes before the greeting that are searched for it; earlier ones are dropped.
 _MAX_NOISE = 1 << 20
 
 
 def start_agent(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Starts what becomes an agent, with pipes to it.
+    """Starts the process that becomes an agent, with pipes to it.
 
     Raises:
         OSError: If it cannot be started.
@@ -41,8 +41,8 @@ class AgentConnection:
     """An agent that has been started.
 
     Args:
-        place: Its host, and the ranks there.
-        process: What `start_agent` has returned.
+        place: `HostRanks`, the host and the ranks there.
+        process: Process that `start_agent` returned.
     """
 
     def __init__(
@@ -54,27 +54,27 @@ class AgentConnection:
         self.stdout = _fileno(self._process.stdout)
         self.stderr = _fileno(self._process.stderr)
         self.sink = Sink(_fileno(self._process.stdin))
-        # This end of the pipe is nobody else's.
+        # No other process shares this end of the pipe.
         os.set_blocking(self.sink.fd, False)
         self.heard = 0.0
-        """When it last spoke, by the clock of who listens."""
+        """Time of its last message, by the clock of the loop that listens."""
         self.on_unsent: Callable[[AgentConnection], None] = lambda agent: None
-        """Is told that the pipe has not taken all, by any thread."""
+        """Called from any thread when the pipe has not taken all bytes."""
         self.facts: dict[str, Any] = {}
-        """What it has said of its host; empty before that."""
+        """Facts of its host; empty until it has sent them."""
         self.reached: dict[str, bool] = {}
-        """By address, whether it reaches rank 0 there."""
+        """For each address of rank 0, whether the agent reaches it."""
         self.listening: dict[str, Any] = {}
-        """Where rank 0 will listen, if that is here."""
+        """Port and addresses at which rank 0 will listen, if it is here."""
         self.closed = False
-        """Whether it has said all that it has to say."""
+        """Whether the agent has sent its last message."""
         self.ended = False
         """Whether its output has ended."""
         self.skew: float | None = None
-        """Seconds by which its clock is behind, with the way of a message."""
+        """Seconds by which its clock is behind, plus the delay of a message."""
         self.last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        """Of its standard error, and of what came before its greeting."""
-        # Of the sink and of `ended`: the pulse comes from another thread.
+        """Last lines of its standard error, and of text before its greeting."""
+        # Guards the sink and `ended`: the pulse comes from another thread.
         self._lock = threading.Lock()
         self._reader = FrameReader()
         self._noise: bytearray | None = bytearray()
@@ -82,7 +82,7 @@ class AgentConnection:
 
     @property
     def greeted(self) -> bool:
-        """Whether the agent runs."""
+        """Returns whether the agent has greeted, so that it runs."""
         return self._noise is None
 
     def say(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
@@ -90,7 +90,7 @@ class AgentConnection:
         self.send(encode(kind, payload, **fields))
 
     def send(self, frame: bytes) -> None:
-        """Sends a message that is encoded already. Any thread."""
+        """Sends an encoded message. May be called from any thread."""
         with self._lock:
             if not self.ended:
                 self.sink.put(frame)
@@ -112,7 +112,7 @@ class AgentConnection:
             self.sink.discard()
 
     def silence(self) -> None:
-        """Takes and sends nothing any more."""
+        """Stops sending, and drops what has not been sent."""
         with self._lock:
             self.ended = True
             self.sink.discard()
@@ -121,7 +121,7 @@ class AgentConnection:
         """Returns the messages that have arrived.
 
         Raises:
-            FrameError: If they are none.
+            FrameError: If the bytes are not valid messages.
         """
         data = os.read(self.stdout, _READ)
         if not data:
@@ -138,7 +138,7 @@ class AgentConnection:
         return self._reader.feed(data)
 
     def read_errors(self) -> list[bytes] | None:
-        """Returns the lines that it has printed; None at the end."""
+        """Returns the lines that it has printed, or `None` at the end."""
         data = os.read(self.stderr, _READ)
         lines = self._lines.feed(data) if data else self._lines.finish()
         for line in lines:
@@ -151,20 +151,21 @@ class AgentConnection:
         )
 
     def note_time(self, theirs: float) -> None:
-        """Learns how its clock goes, from the time in a message.
+        """Estimates the offset of its clock from the time in a message.
 
-        Messages are late, never early: the least difference is the best.
+        Messages arrive late, never early, so the smallest difference is the
+        best estimate.
         """
         skew = time.time() - theirs
         if self.skew is None or skew < self.skew:
             self.skew = skew
 
     def here(self, theirs: float) -> float:
-        """Returns a time of its clock as one of ours."""
+        """Returns a time of its clock as a time of ours."""
         return theirs + (self.skew or 0.0)
 
     def read_last_errors(self) -> None:
-        """Reads what it has printed before it ended."""
+        """Reads the lines that it printed before it ended."""
         os.set_blocking(self.stderr, False)
         with contextlib.suppress(BlockingIOError):
             while self.read_errors() is not None:
@@ -174,7 +175,7 @@ class AgentConnection:
         """Waits for the end of its process.
 
         Returns:
-            The exit code; None if it runs on.
+            The exit code, or `None` if the process still runs.
         """
         try:
             return self._process.wait(patience)
@@ -182,12 +183,13 @@ class AgentConnection:
             return None
 
     def end(self, patience: float) -> None:
-        """Waits for the end of its process, and kills it if it stays."""
+        """Waits for the end of its process, and kills it after `patience`."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
         if self.wait(patience) is None:
-            # With what it has started, such as a proxy: it leads a session.
+            # Also kill the processes that it has started, such as a proxy: it
+            # leads a session.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -1,8 +1,9 @@
-"""The event loop over the agents of a job, and over what is slow to read.
+"""The event loop over the agents of a job and the launcher's outputs.
 
-One thread and one selector: it sleeps until an agent speaks, a signal comes, a
-slow output takes more, or a time is over. What it does then is as much as there
-is to hear, however many agents are silent: a job has up to thousands of hosts.
+It has one thread and one selector, and sleeps until an agent sends a message, a
+signal comes, a slow output takes more bytes, or a deadline passes. Its work
+depends on the messages that arrive and not on the number of silent agents,
+because a job may have thousands of hosts.
 """
 
 import threading
@@ -22,20 +23,23 @@ from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.text_format import LogFormat, TextFormat
 
 _LEAVING_TIME = 2.0
-# For a process whose output has ended.
+# Seconds to wait for a process whose output has ended.
 _DYING_TIME = 0.1
 
 
 class AgentLoop:
-    """Waits for agents, and hands on what they say.
+    """The loop that waits for agents and passes on their messages.
 
     Args:
-        sinks: Of the launcher's standard output and standard error.
-        on_signal: Takes the signals that the launcher gets.
-        on_loss: Is told of an agent that has gone without a farewell, and why.
-        on_deaf: Is told that nobody reads what the launcher prints.
-        log_format: How what agents print is shown. Defaults to text.
-        silence: Seconds without a sign of life after which an agent is lost.
+        sinks: The `Sink`s of the launcher's standard output and standard error.
+        on_signal: Function called with each signal that the launcher gets.
+        on_loss: Function called with an agent that ended before its last
+            message, and the reason.
+        on_deaf: Function called when nobody reads the launcher's output.
+        log_format: `LogFormat` of the lines that agents print. Defaults to
+            text.
+        silence: Float, seconds without a sign of life after which an agent is
+            lost.
     """
 
     def __init__(
@@ -61,19 +65,19 @@ class AgentLoop:
         self._pipe = SignalPipe()
         self._silence = silence
         self._clock = RunningClock(PULSE)
-        # Nobody has been silent for too long before this time.
+        # No agent can be silent for too long before this time.
         self._next_look = 0.0
-        # Agents whose pipe has not taken all.
+        # Agents whose pipe has not taken all bytes.
         self._unsent: deque[AgentConnection] = deque()
-        # Whether no agent is heard, for nobody takes what they say.
+        # Whether agents are not read, because nobody takes their output.
         self._held = False
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False
-        """Whether agents are heard although the reader of output is slow."""
+        """Whether agents are read although the reader of output is slow."""
 
     def __enter__(self) -> "AgentLoop":
-        """Takes the signals over."""
+        """Starts to receive signals and to send signs of life."""
         self._pipe.__enter__()
         self._events.add(self._pipe, self._take_signals, self._pipe)
         self._pulse.start()
@@ -85,17 +89,17 @@ class AgentLoop:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Gives the signals back."""
+        """Restores the signals, and stops sending signs of life."""
         self._over.set()
         self._pulse.join()
         self._events.close()
         self._pipe.__exit__(kind, error, trace)
 
     def _beat(self) -> None:
-        """Tells agents that the launcher lives.
+        """Sends the signs of life of the launcher to agents.
 
-        In a thread, for the loop writes to files and terminals, which may
-        stand still for longer than agents wait.
+        Runs in its own thread, because the loop writes to files and terminals,
+        which may block for longer than agents wait.
         """
         frame = encode("alive")
         while not self._over.wait(PULSE):
@@ -121,8 +125,8 @@ class AgentLoop:
         """Waits for the next events, and handles them.
 
         Args:
-            until: When to return at the latest, by `time.monotonic`; None for
-                no limit but that of silence.
+            until: Float, the latest time to return, by `time.monotonic`; `None`
+                for no limit other than that of silence.
         """
         self._arm()
         limit = min(PULSE, self._next_look - self._clock.now())
@@ -141,7 +145,7 @@ class AgentLoop:
                 self.write(sink)
 
     def _arm(self) -> None:
-        """Registers what is to be waited for now."""
+        """Registers the events to wait for now."""
         full = not self.urgent and any(sink.full for sink in self._sinks)
         if full != self._held:
             self._hold(full)
@@ -154,9 +158,9 @@ class AgentLoop:
                 )
 
     def _hold(self, held: bool) -> None:
-        """Has agents wait, or hears them again.
+        """Stops reading from agents, or reads from them again.
 
-        Ranks that print more than the reader takes have to wait.
+        This holds up ranks that print more than the reader takes.
         """
         self._held = held
         for agent in self.agents:
@@ -182,7 +186,7 @@ class AgentLoop:
             self._on_signal(signum)
 
     def write(self, sink: Sink) -> None:
-        """Writes what waits for one of the launcher's own outputs."""
+        """Writes pending bytes to one of the launcher's own outputs."""
         if not sink.write():
             self._on_deaf()
 
@@ -221,8 +225,8 @@ class AgentLoop:
                 self._sinks[1].put(self._format.of_agent(agent.host, line))
 
     def _watched(self) -> list[AgentConnection]:
-        """Returns those that must speak every second."""
-        # Before its greeting it is `ssh` that has a limit.
+        """Returns the agents that must send a sign of life every second."""
+        # Before the greeting, the time limit of `ssh` applies.
         return [
             agent
             for agent in self.agents
@@ -230,16 +234,16 @@ class AgentLoop:
         ]
 
     def _look_at_clock(self) -> None:
-        """Finds out whether this process has stood still.
+        """Restarts the limits of silence if this process has stood still.
 
-        Then nobody was silent; the others, if they were stopped with it, may
-        go on somewhat later.
+        The agents were not silent then. If they were stopped as well, they may
+        continue somewhat later.
         """
         if self._clock.look() >= self._silence / 3:
             self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Gives all agents the whole time again."""
+        """Restarts the limit of silence of all agents."""
         now = self._clock.now()
         for agent in self.agents:
             agent.heard = now
@@ -247,7 +251,7 @@ class AgentLoop:
 
     def _look_for_silence(self) -> None:
         now = self._clock.now()
-        # Whoever speaks meanwhile is due later; nobody is due earlier.
+        # An agent that speaks meanwhile is due later; none is due earlier.
         self._next_look = now + self._silence
         for agent in [] if self._held else self._watched():
             due = agent.heard + self._silence
@@ -265,18 +269,18 @@ class AgentLoop:
         self._on_loss(agent, why)
 
     def forget(self, agent: AgentConnection) -> None:
-        """Listens to an agent no more."""
+        """Stops listening to an agent."""
         agent.silence()
         for fd in (agent.stdout, agent.sink.fd):
             self._events.remove(fd)
 
     def close(self, silence: float, hurried: Callable[[], bool]) -> None:
-        """Ends the agents, and with them whatever is left on their hosts.
+        """Ends the agents, and all processes that are left on their hosts.
 
         Args:
-            silence: Seconds without a word that agents may take to hand over
-                what their ranks have left.
-            hurried: Says whether the user wants the end now.
+            silence: Float, the seconds without a message that agents may take
+                while they send the files of their ranks.
+            hurried: Function that returns whether the user wants the end now.
         """
         self._silence = silence
         self._next_look = 0.0

@@ -13,14 +13,15 @@ from keras_ring.launcher.frames import Frame, encode
 
 
 class HostNetwork:
-    """Opens ports of this host, and tries those of others.
+    """The ports that this host opens, and its connections to other hosts.
 
     Args:
-        hello: What the launcher has said first: `interface` and `ports` are
-            those that the job may use, `reach` the seconds for one address to
-            answer.
-        say: Sends a message to the launcher.
-        answer_later: Sends what a function returns, from a thread of its own.
+        hello: Dictionary, the first message of the launcher: `interface` and
+            `ports` are those that the job may use, and `reach` is the number of
+            seconds for one address to answer.
+        say: Function that sends a message to the launcher.
+        answer_later: Function that calls another one in a thread and sends the
+            message that it returns.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class HostNetwork:
         self._say = say
         self._answer_later = answer_later
         self.listener: socket.socket | None = None
-        """That of rank 0, if it is here."""
+        """The listening socket of rank 0, if rank 0 is on this host."""
         self._link_server: link_probe.LinkServer | None = None
         self.verbs: dict[str, Callable[[Frame], None]] = {
             "listen": self._listen,
@@ -49,14 +50,17 @@ class HostNetwork:
         self.listener = self._open("listening", job.BACKLOG)
 
     def _open(self, answer: str, backlog: int) -> socket.socket | None:
-        """Returns a socket where other hosts reach this one, and says so.
+        """Opens a socket at which other hosts reach this one, and reports it.
 
-        It keeps to the interface and the ports that the job may use.
+        It uses the interface and the ports that the job may use.
 
         Args:
-            answer: Kind of the message that tells port and addresses, or why
-                there are none.
-            backlog: Connections that may wait.
+            answer: String, the kind of the message with the port and the
+                addresses, or with the reason why there are none.
+            backlog: Integer, the number of connections that may wait.
+
+        Returns:
+            The socket, or `None` if it could not be opened.
         """
         try:
             chosen = interfaces.choose(
@@ -65,7 +69,7 @@ class HostNetwork:
             addresses = list(dict.fromkeys(each.address for each in chosen))
             ports = self._hello["ports"]
             listener = interfaces.listen(
-                # Of several the others say which one they reach.
+                # If there are several, other hosts report which they reach.
                 addresses[0] if len(addresses) == 1 else "",
                 range(ports[0], ports[1] + 1) if ports else None,
                 backlog,
@@ -78,7 +82,7 @@ class HostNetwork:
         return listener
 
     def _reach(self, frame: Frame) -> None:
-        """Says which of these addresses can be reached from here."""
+        """Reports which of these addresses can be reached from here."""
 
         def connect(address: str) -> bytes:
             reached = interfaces.answers(
@@ -90,12 +94,12 @@ class HostNetwork:
             self._answer_later(connect, address)
 
     def _count(self, frame: Frame) -> None:
-        """Says whether the socket of rank 0 can take connections."""
+        """Reports whether the queue of rank 0's socket is full."""
         full = self.listener is not None and interfaces.is_full(self.listener)
         self._say("counted", full=full)
 
     def _serve(self, frame: Frame) -> None:
-        """Answers those who measure the way to this host."""
+        """Answers hosts that measure the connection to this one."""
         listener = self._open("serving", link_probe.BACKLOG)
         if listener is not None:
             self._link_server = link_probe.LinkServer(
@@ -103,13 +107,13 @@ class HostNetwork:
             )
 
     def _stop_serving(self, frame: Frame) -> None:
-        """Closes the port of `_serve`."""
+        """Closes the port that `_serve` opened."""
         if self._link_server is not None:
             self._link_server.close()
             self._link_server = None
 
     def _measure(self, frame: Frame) -> None:
-        """Measures the way to another host, by the first good address."""
+        """Measures the link to another host, at its first good address."""
 
         def measure(told: Mapping[str, Any]) -> bytes:
             failures = []

@@ -1,4 +1,4 @@
-"""An agent's ranks: how they are started, what they print, how they end."""
+"""The ranks of an agent: their start, their output and their end."""
 
 import contextlib
 import os
@@ -38,11 +38,12 @@ class AgentRanks:
     """The ranks of this host.
 
     Args:
-        hello: What the launcher has said first (`Agent`).
-        events: Tells when ranks print or end.
-        network: Has the socket of rank 0, if that is here.
-        say: Sends a message to the launcher.
-        answer_later: Sends what a function returns, from a thread of its own.
+        hello: Dictionary, the first message of the launcher; see `Agent`.
+        events: `EventLoop` that waits for the ranks' output and end.
+        network: `HostNetwork` with the socket of rank 0, if rank 0 is here.
+        say: Function that sends a message to the launcher.
+        answer_later: Function that calls another one in a thread and sends the
+            message that it returns.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class AgentRanks:
         self._job: job.Job | None = None
         self._ranks: list[int] = []
         self._running: list[RankProcess] = []
-        # Descriptor -> rank and stream.
+        # Rank and stream, by descriptor.
         self._streams: dict[int, tuple[int, str]] = {}
         self._files: dict[str, bytes] = {}
         self._stdin = b""
-        # Where ranks leave timelines, if the launcher does not see it.
+        # Directory of the timelines, if the launcher does not see it.
         self._timeline: Path | None = None
         self.verbs: dict[str, Callable[[Frame], None]] = {
             "file": self._keep_file,
@@ -78,13 +79,13 @@ class AgentRanks:
 
     @property
     def running(self) -> bool:
-        """Whether any of them has not ended."""
+        """Returns whether any of the ranks has not ended."""
         return bool(self._running)
 
     def prepare(self) -> str:
-        """Returns what this host lacks for the job; `""` if nothing.
+        """Returns what this host lacks for the job, or `""`.
 
-        From then on this process is in the working directory of the ranks.
+        Makes the working directory of the ranks that of this process.
         """
         directory = self._hello["directory"]
         try:
@@ -103,15 +104,15 @@ class AgentRanks:
         return ""
 
     def listen(self, wanted: bool) -> None:
-        """Reads what ranks print from now on, or has them wait."""
+        """Starts or stops reading the ranks' output; they wait if stopped."""
         for fd in self._streams:
             self._events.want_to_read(fd, wanted, self._read, fd)
 
     def end(self) -> int:
-        """Kills what is left of them, and reads the last that they printed.
+        """Kills the processes that are left, and reads their last output.
 
         Returns:
-            The number of processes that were left.
+            Integer, the number of processes that were left.
         """
         if self._job is None:
             return 0
@@ -120,7 +121,7 @@ class AgentRanks:
         return leftover
 
     def results(self) -> agent_results.Results:
-        """Returns what they have left for the launcher."""
+        """Returns the files that the ranks have left for the launcher."""
         return agent_results.Results(
             ranks=tuple(self._ranks),
             flights=self._flights(),
@@ -129,12 +130,12 @@ class AgentRanks:
         )
 
     def close(self) -> None:
-        """Ends them, and removes what belongs to them."""
+        """Ends the ranks, and removes their files."""
         if self._job is not None:
             self._job.close()
 
     def _share(self) -> Share:
-        """Returns what each rank of this host gets of its cores."""
+        """Returns the share of this host's cores that each rank gets."""
         return share_cores(
             self._hello["ranks"],
             Machine.here(),
@@ -144,21 +145,21 @@ class AgentRanks:
         )
 
     def _flights(self) -> Path | None:
-        """Returns where the ranks leave flight records."""
+        """Returns the directory of the ranks' flight records, if any."""
         text = self._environment().get(contract.FLIGHT_DIRECTORY, "")
         return Path(text) if text.startswith("/") else None
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self._hello["environment"]}
 
-    # --- What the launcher asks for ---
+    # --- Messages of the launcher ---
 
     def _keep_file(self, frame: Frame) -> None:
-        """Takes a file that the ranks will find where `FILES` is replaced."""
+        """Keeps a file for the directory that replaces `FILES`."""
         self._files[frame.fields["name"]] = frame.payload
 
     def _keep_stdin(self, frame: Frame) -> None:
-        """Takes what each rank reads from standard input."""
+        """Keeps the bytes that each rank reads from standard input."""
         self._stdin = frame.payload
 
     def _start(self, frame: Frame) -> None:
@@ -196,8 +197,8 @@ class AgentRanks:
         self._say("notes", lines=list(share.notes))
         flights = self._flights()
         if flights is not None:
-            # The ranks make the last of its folders. Without it there are no
-            # records, and else all is well.
+            # The ranks make the last folder of the path. If this fails, only
+            # the records are missing.
             with contextlib.suppress(OSError):
                 flights.parent.mkdir(parents=True, exist_ok=True)
         self._timeline = timelines.unseen(
@@ -224,7 +225,7 @@ class AgentRanks:
                 self._streams[pipe.fileno()] = (rank, name)
 
     def _pages(self, frame: Frame) -> None:
-        """Says what the ranks of this host show."""
+        """Sends the status pages of the ranks of this host."""
         environment, ranks = self._environment(), tuple(self._ranks)
         name = "" if self._job is None else self._job.status_id
         self._answer_later(
@@ -241,16 +242,16 @@ class AgentRanks:
             return
         for process in self._running:
             process.note_signal()
-        # All at once: to find them is to look through all of /proc.
+        # Search once for all of them: it reads all of /proc.
         sessions = {process.pid for process in self._running}
         if sessions:
             job_processes.send(job_processes.find(None, sessions), signum)
 
-    # --- What ranks do ---
+    # --- Events of the ranks ---
 
     def _read(self, fd: int) -> None:
         if fd not in self._streams:
-            # It came together with the message that ended the ranks.
+            # This event came together with the message that ended the ranks.
             return
         rank, name = self._streams[fd]
         data = os.read(fd, _READ)
@@ -260,10 +261,10 @@ class AgentRanks:
             self._events.remove(fd)
 
     def _drain(self) -> None:
-        """Reads what the ranks, which are dead, have left in their pipes."""
+        """Reads the output that is left in the pipes of the dead ranks."""
         end = time.monotonic() + _DRAIN_TIME
         while self._streams and time.monotonic() < end:
-            # Somebody else may still hold a pipe open.
+            # Another process may still hold a pipe open.
             poll = select.poll()
             for fd in self._streams:
                 poll.register(fd, select.POLLIN)

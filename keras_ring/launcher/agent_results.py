@@ -1,4 +1,4 @@
-"""What the ranks of an agent have left, on its way to the launcher."""
+"""The files that the ranks of an agent have left for the launcher."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class Results:
     """Files of ranks that have ended.
 
     Args:
-        ranks: The ranks.
-        flights: Directory of their flight records; None if they left none.
-        files: Directory of what their functions returned; None if they were
-            not started.
-        timeline: Directory of their timelines, if the launcher does not see
-            it; else None.
+        ranks: Tuple of integers, the ranks.
+        flights: Path of the directory of their flight records, or `None`.
+        files: Path of the directory of their functions' results. `None` if the
+            ranks were not started.
+        timeline: Path of the directory of their timelines, if the launcher does
+            not see it; otherwise `None`.
     """
 
     ranks: tuple[int, ...]
@@ -28,12 +28,12 @@ class Results:
     timeline: Path | None
 
     def send_files(self, say: Callable[..., None]) -> None:
-        """Sends what is short: flight records, and what functions returned."""
+        """Sends the small files: flight records and results of functions."""
         if self.files is None:
             return
         if self.flights is not None:
             for rank in self.ranks:
-                # And those of its process sets.
+                # The pattern includes the records of its process sets.
                 name = f"flight.{rank}.*json"
                 _send_matching(say, "flight", self.flights, name)
         _send_matching(say, "result", self.files, RESULTS)
@@ -41,7 +41,7 @@ class Results:
     def timeline_messages(self) -> Iterator[bytes]:
         """Yields messages with the timelines, which may be long.
 
-        Afterwards they are no longer on this host.
+        Removes the timelines from this host afterwards.
         """
         for name, piece in timelines.pieces(self.timeline, self.ranks):
             yield encode("timeline", piece, name=name)

@@ -14,7 +14,7 @@ _TASKS = "SLURM_TASKS_PER_NODE"
 # `2(x3),1`: three nodes with 2, one with 1.
 _COUNT = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 _ANSWERS_WITHIN = 20.0
-# Beside whatever else runs in the allocation, on all processors of the node.
+# A step that shares the node with other steps, on all of its processors.
 _STEP = ("srun", "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
 
 
@@ -22,19 +22,20 @@ def allocated_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
     """Returns the nodes of the allocation that this process is in.
 
     Args:
-        environment: Of this process.
+        environment: The environment variables of this process.
 
     Returns:
-        Each node with the number of tasks that was asked for; `()` outside of
-        an allocation, or if it has one node, and in a rank or a task.
+        Tuple of `Host`s, with the number of tasks that was requested for each.
+        It is `()` outside of an allocation, in an allocation of one node, in a
+        rank, and in one of several tasks of a step.
 
     Raises:
-        UsageError: If Slurm does not say which nodes they are.
+        UsageError: If Slurm does not tell the names of the nodes.
     """
     expression = environment.get(_NODES, "")
     if not expression or environment.get("SLURM_JOB_NUM_NODES") == "1":
         return ()
-    # A rank that starts a job of its own, or one of several tasks of srun.
+    # True in one of several tasks of srun; a rank may start its own job, too.
     several = environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"
     if several or environment.get(contract.SIZE):
         return ()
@@ -46,7 +47,7 @@ def allocated_hosts(environment: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def step_shell() -> RemoteShell:
-    """Returns how the nodes of an allocation are reached: without ssh."""
+    """Returns the command that reaches nodes of an allocation without ssh."""
     return RemoteShell(command=(*_STEP, "--nodelist"), takes_words=True)
 
 

@@ -1,4 +1,4 @@
-"""Has Python programs of ranks begin with `--auto`: by `PYTHONPATH`."""
+"""Starts `--auto` in the Python programs of ranks, through `PYTHONPATH`."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 from keras_ring._launch_protocol import auto_options
 
 _PATH = "PYTHONPATH"
-# What Python imports when it starts is in there: `sitecustomize`.
+# The directory of the `sitecustomize` module, which Python imports at start.
 _DIRECTORY = os.path.abspath(Path(__file__).parents[1] / "_auto" / "hook")
 
 
@@ -15,12 +15,12 @@ def with_hook(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of a rank, with the hook if `--auto` is on.
 
     Args:
-        environment: All else that the rank is told. A hook of the job that
-            this process is itself a rank of is dropped.
+        environment: The other environment variables of the rank. If this
+            process is itself a rank, the hook of its own job is dropped.
     """
     result = dict(environment)
     before = environment.get(_PATH, "")
-    # An empty word is the working directory; an empty text has no words.
+    # An empty entry is the working directory; an empty value has no entries.
     told = before.split(os.pathsep) if before else []
     words = [each for each in told if each != _DIRECTORY]
     if auto_options.is_on(environment):

@@ -1,13 +1,14 @@
 """Becomes one rank: ties its life to the launcher's, then runs the command.
 
-Started by path (`python -I -S child.py LAUNCHER_PID CPUS FILES COMMAND...`,
-with the processors that it may run on and its soft limit of open files, or ""
-for those of the launcher), standard library only, so it costs some 20 ms and
-works whatever the command is.
+The launcher starts this file by its path, as `python -I -S child.py
+LAUNCHER_PID CPUS FILES COMMAND...`. CPUS are the processors that the rank may
+run on, and FILES is its soft limit of open files; `""` stands for those of the
+launcher. The program uses the standard library only, so it takes about 20 ms
+and works for any command.
 
-A small program and not `preexec_fn`: that runs Python code between fork and
-exec, which can deadlock when the parent has threads, as a test process with
-TensorFlow loaded has.
+It is a program of its own, because `preexec_fn` runs Python code between fork
+and exec. That can deadlock if the parent has threads, as a test process that
+has loaded TensorFlow does.
 """
 
 import ctypes
@@ -22,13 +23,13 @@ _COMMAND_NOT_FOUND = 127
 
 
 def _die_with_parent(launcher_pid: int) -> None:
-    # SIGKILL, since nobody is left to insist when a rank ignores SIGTERM. The
-    # setting survives exec. It covers this process only; the watchdog covers
-    # what the command starts in turn.
+    # SIGKILL, since no launcher is left to kill a rank that ignores SIGTERM.
+    # The setting survives exec. It covers this process only; the watchdog
+    # covers the processes that the command starts.
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The launcher may have died before the line above: then no signal comes,
-    # but the parent is already another process.
+    # If the launcher has died before the line above, no signal comes, but the
+    # parent is already another process.
     if os.getppid() != launcher_pid:
         os._exit(1)
 
@@ -42,7 +43,7 @@ def main() -> int:
     if open_files:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(open_files), hard))
-    # Python ignores these two, and what is ignored stays ignored after exec:
+    # Python ignores these two, and ignored signals stay ignored after exec:
     # `yes | head` in a rank's shell script would then never end quietly.
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)

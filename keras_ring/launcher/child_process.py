@@ -1,4 +1,4 @@
-"""Starting a process, and waiting for it: what a rank is to its launcher."""
+"""The process of a rank as the launcher sees it: its start and its end."""
 
 import functools
 import os
@@ -12,32 +12,32 @@ _CHILD = str(Path(__file__).with_name("child.py"))
 
 
 class ChildProcess(Protocol):
-    """A process that has been started, the leader of a session of its own."""
+    """A process that has been started, the leader of its own session."""
 
     @property
     def pid(self) -> int:
-        """Its id, which is not used again until `wait` has returned."""
+        """Its process id, which is not reused until `wait` has returned."""
 
     @property
     def stdout(self) -> IO[bytes] | None:
-        """What it prints, if that was to come through a pipe."""
+        """The pipe from its standard output, or `None` if it has none."""
 
     @property
     def stderr(self) -> IO[bytes] | None:
-        """The same of standard error."""
+        """The pipe from its standard error, or `None` if it has none."""
 
     def poll(self) -> int | None:
-        """Returns its exit code once it has ended; leaves it a zombie.
+        """Returns its exit code once it has ended, without reaping it.
 
         As in `subprocess`, a negative number is the signal that killed it.
         """
 
     def wait(self) -> None:
-        """Waits for its end, and reaps it."""
+        """Waits for the end of the process, and reaps it."""
 
 
 class Start(Protocol):
-    """How a process is started."""
+    """The type of a function that starts a process."""
 
     def __call__(
         self,
@@ -49,11 +49,11 @@ class Start(Protocol):
         pass_fds: Sequence[int],
         cwd: Path | None,
     ) -> ChildProcess:
-        """Starts one; see `RankProcess` for the arguments."""
+        """Starts a process; see `RankProcess` for the arguments."""
 
 
 class _Started:
-    """A child of this process."""
+    """A process that is a child of this one."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -72,7 +72,7 @@ class _Started:
 
 
 def returncode(ended: os.waitid_result) -> int:
-    """Returns an exit code, or the negative number of a signal."""
+    """Returns the exit code, or the negative number of the killing signal."""
     exited = ended.si_code == os.CLD_EXITED
     return ended.si_status if exited else -ended.si_status
 
@@ -89,9 +89,9 @@ def start(
     open_files: int | None = None,
     stdin: Path | None = None,
 ) -> ChildProcess:
-    """Runs a command, whose life is tied to that of the calling thread."""
+    """Starts a command whose life is tied to that of the calling thread."""
     shim = [sys.executable, "-I", "-S", _CHILD, str(os.getpid())]
-    # Opened by each for itself: what one reads, the others read as well.
+    # Each process opens the file for itself, so all of them read all of it.
     with open(stdin or os.devnull, "rb") as standard_input:
         process = subprocess.Popen(
             [
@@ -114,13 +114,15 @@ def start(
 def starting(
     cpus: Sequence[int], open_files: int | None, stdin: Path | None
 ) -> Start:
-    """Returns a `start` of processes that have something of their own.
+    """Returns `start` with these arguments set.
 
     Args:
-        cpus: The processors that they may run on; empty for no limit.
-        open_files: Their soft limit of open files. Defaults to that of this
-            process.
-        stdin: What each of them reads from standard input; None for nothing.
+        cpus: Sequence of integers, the processors that the processes may run
+            on; empty for no limit.
+        open_files: Integer, their soft limit of open files. `None` for that of
+            this process.
+        stdin: Path of the file that each of them reads as standard input.
+            `None` for an empty one.
     """
     return functools.partial(
         start, cpus=tuple(cpus), open_files=open_files, stdin=stdin

@@ -29,7 +29,7 @@ from keras_ring.launcher.usage import say
 from keras_ring.live.directory import status_directory
 from keras_ring.live.jobs import tidy
 
-# Seconds without a word of an agent that hands over what ranks have left.
+# Seconds without a message of an agent that sends the files of its ranks.
 _CLOSING_SILENCE = 10.0
 
 
@@ -37,11 +37,13 @@ class Cluster:
     """The ranks of a job on several hosts.
 
     Args:
-        plan: What to run, on which hosts.
-        parts: Where the ranks' timelines come together, if they are recorded.
-        show: Takes what reads the pages of the ranks.
-        stdout: Descriptor for what ranks print.
-        stderr: Descriptor for what ranks print to standard error.
+        plan: `LaunchPlan`, the command and the hosts.
+        parts: `Parts` that collects the ranks' timelines. `None` if they are
+            not recorded.
+        show: Function called with a function that reads the ranks' status
+            pages.
+        stdout: Integer, the descriptor for the ranks' standard output.
+        stderr: Integer, the descriptor for the ranks' standard error.
     """
 
     def __init__(
@@ -93,10 +95,10 @@ class Cluster:
         )
 
     def run(self) -> JobEnd:
-        """Runs the job; returns once all of its processes have ended.
+        """Runs the job. Returns once all of its processes have ended.
 
         Raises:
-            HostsError: If it cannot start.
+            HostsError: If the job cannot start.
         """
         began = time.time()
         with self._loop as loop, self._watchers:
@@ -142,7 +144,7 @@ class Cluster:
     def _step(self) -> None:
         deadlines = (self._ending.deadline, self._screen.deadline)
         times = [each for each in deadlines if each is not None]
-        # Nobody waits any more for a reader that is slow.
+        # While the job ends, do not wait for a slow reader.
         self._loop.urgent = self._ending.begun
         self._loop.step(min(times, default=None))
         self._ending.follow()
@@ -155,21 +157,21 @@ class Cluster:
         if signum in signals.REPORTING:
             self._send(signum)
         elif not self._running and self._ends:
-            # All have ended; what is left is to tell of it.
+            # All ranks have ended; only their files and output are left.
             self._hurried = True
         elif signum in signals.STOPPING:
             self._ending.on_request(signum)
 
     def _on_deaf(self) -> None:
-        # Nobody reads any more (`| head`): end as any program does then.
+        # Nobody reads the output any more (`| head`): end as programs do then.
         if self._running and not self._is_stopped():
             self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
 
-    # --- What agents say ---
+    # --- Messages of agents ---
 
     def _on_notes(self, agent: AgentConnection, frame: Frame) -> None:
         for line in frame.fields["lines"]:
-            # Mostly hosts are alike.
+            # Hosts are mostly alike, so show each line once.
             if line not in self._notes:
                 self._notes.add(line)
                 say(f"{agent.host}: {line}")
@@ -186,7 +188,7 @@ class Cluster:
     def _on_asked(self, agent: AgentConnection, frame: Frame) -> None:
         """Ends the job because an agent has got a signal.
 
-        A scheduler sends it to all of them, and once is enough.
+        A scheduler sends the signal to all agents; only the first one counts.
         """
         if self._running and not self._ending.begun:
             signum = signal.Signals(frame.fields["number"])
@@ -226,7 +228,7 @@ class Cluster:
             self._ending.on_failure()
 
     def _on_loss(self, agent: AgentConnection, why: str) -> None:
-        """Notes that a host is lost, with the ranks that ran there."""
+        """Records the end of the ranks of a lost host."""
         ranks = [rank for rank in agent.place.ranks if rank not in self._ends]
         if not self._running:
             if self._ends:
@@ -250,7 +252,7 @@ class Cluster:
             )
 
     def _on_flight(self, agent: AgentConnection, frame: Frame) -> None:
-        """Keeps a flight record that a rank has left on its host."""
+        """Writes a flight record that a rank has left on its host."""
         directory, name = self._plan.flight_directory, frame.fields["name"]
         if directory is None or "/" in name:
             return
@@ -261,7 +263,7 @@ class Cluster:
             self._lost.note(directory / name, error)
 
     def _on_result(self, agent: AgentConnection, frame: Frame) -> None:
-        """Keeps what a function has returned on another host."""
+        """Writes the result of a function on another host."""
         directory, name = self._plan.files, frame.fields["name"]
         if directory is None or "/" in name:
             return
@@ -271,7 +273,7 @@ class Cluster:
             say(f"cannot keep {name} of {agent.host}: {error}")
 
     def _on_timeline(self, agent: AgentConnection, frame: Frame) -> None:
-        """Keeps a piece of a timeline that ranks have left on their host."""
+        """Writes a piece of a timeline that ranks have left on their host."""
         if self._parts is not None:
             self._parts.add(frame.fields["name"], frame.payload)
 
@@ -309,7 +311,7 @@ class Cluster:
 def _error(
     told: dict[str, object] | None, agent: AgentConnection
 ) -> RankError | None:
-    """Returns what a rank has noted, with its time by our clock."""
+    """Returns the error that a rank recorded, with its time by our clock."""
     error = RankError.from_record(told)
     return error and replace(error, time=agent.here(error.time))
 
@@ -317,10 +319,10 @@ def _error(
 def run_plan(plan: LaunchPlan) -> JobEnd:
     """Runs a job as planned, on this process's standard streams.
 
-    Call it from the main thread: signals go there.
+    Must be called from the main thread, which receives signals.
 
     Raises:
-        HostsError: If it cannot start on its hosts.
+        HostsError: If the job cannot start on its hosts.
         UsageError: If its metrics cannot be served, or this process may not
             open as many files as it needs.
     """

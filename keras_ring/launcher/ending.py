@@ -1,4 +1,4 @@
-"""When the ranks of a job are told to end, and how insistently."""
+"""The signals that end the ranks of a job, and their times."""
 
 import math
 import signal
@@ -9,45 +9,48 @@ from keras_ring._launch_protocol import time_limits
 from keras_ring._launch_protocol.time_limits import LIMITS, seconds_text
 from keras_ring.launcher.patience import Patience
 
-# After the last SIGKILL, a rank that is still there cannot be killed.
+# Seconds between two SIGKILLs, for ranks that have not ended after the first.
 _KILL_PATIENCE = 5.0
 
 
 class Ending:
-    """The signals that ranks get once one has failed, or the user asks.
+    """The signals to the ranks after a failure or a request of the user.
 
     Args:
-        patience: Of the launcher.
-        send: Sends a signal to all ranks that are still running.
+        patience: `Patience`, the time limits of the launcher.
+        send: Function that sends a signal to all ranks that still run.
     """
 
     def __init__(self, patience: Patience, send: Callable[[int], None]) -> None:
         self._patience = patience
         self._send_signal = send
-        # When to send which signal.
+        # Times and signals to send, by `time.monotonic`.
         self._schedule: list[tuple[float, int]] = []
         self.begun = False
         """Whether a signal has been sent."""
         self.stop_signal: int | None = None
-        """The signal by which the user ended the job, if it was so."""
+        """The signal by which the user ended the job, or `None`."""
         self.killed = ""
-        """Why ranks were killed, if they were: when, and what gives more."""
+        """The reason why ranks were killed, and the option for more time.
+
+        Empty if no rank was killed.
+        """
         self._why = ""
 
     @property
     def deadline(self) -> float | None:
-        """When `follow` has something to do, by `time.monotonic`."""
+        """The time of the next signal, by `time.monotonic`, or `None`."""
         return self._schedule[0][0] if self._schedule else None
 
     def on_failure(self) -> None:
-        """A rank has failed: the others get some time, and then end."""
+        """Ends the other ranks after some time, because a rank has failed."""
         if self._schedule or self.begun:
             return
         term = time.monotonic() + self._patience.failure_wait
         self._schedule_end(term, self._patience.failure_grace)
 
     def on_loss(self) -> None:
-        """A host is lost: the ranks of the others end without delay."""
+        """Ends the ranks of other hosts at once, because a host is lost."""
         now = time.monotonic()
         if not self.begun:
             self._schedule_end(now, self._patience.loss_grace)
@@ -62,11 +65,11 @@ class Ending:
             )
 
     def on_request(self, signum: int) -> None:
-        """The user asks for the end, by a signal to the launcher."""
+        """Ends the job, because the launcher got a signal from the user."""
         if self.stop_signal is None and not self._schedule and not self.begun:
             self.stop(signum, forward=signum)
             return
-        # Asked twice, or already ending: no more patience.
+        # The second request, or the job is already ending: kill at once.
         self._schedule = [(time.monotonic(), signal.SIGKILL)]
         self._why = f"at {signal.Signals(signum).name} to keras-ring"
 
@@ -83,7 +86,7 @@ class Ending:
         )
 
     def _schedule_end(self, term: float, grace: float) -> None:
-        """SIGTERM, and SIGKILL for those that stay."""
+        """Schedules SIGTERM, and SIGKILL for ranks that do not end."""
         self._schedule = [(term, signal.SIGTERM)] if term < math.inf else []
         self._schedule_kill(
             term + grace, grace, "SIGTERM", time_limits.FAILURE_GRACE
@@ -102,7 +105,7 @@ class Ending:
         )
 
     def follow(self) -> None:
-        """Sends what is due."""
+        """Sends the signals that are due."""
         now = time.monotonic()
         while self._schedule and self._schedule[0][0] <= now:
             _, signum = self._schedule.pop(0)
@@ -113,7 +116,7 @@ class Ending:
                 self._schedule = [(now + _KILL_PATIENCE, signal.SIGKILL)]
 
     def finish(self) -> None:
-        """All ranks have ended: nothing is left to be sent."""
+        """Cancels all signals, because all ranks have ended."""
         self._schedule = []
 
     def _send(self, signum: int) -> None:

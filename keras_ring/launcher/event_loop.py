@@ -1,7 +1,7 @@
-"""What a process waits for, and what is called when it comes.
+"""The events that a process waits for, and their handlers.
 
-One selector, of one thread. Whoever owns a loop decides how long it waits, and
-what it does between two waits.
+A loop has one selector and belongs to one thread. Its owner decides how long it
+waits, and what happens between two waits.
 """
 
 import selectors
@@ -12,21 +12,21 @@ _Source = TypeVar("_Source")
 
 
 class HasFileno(Protocol):
-    """What has a descriptor."""
+    """An object with a file descriptor."""
 
     def fileno(self) -> int:
         """Returns the descriptor."""
 
 
 class Event(NamedTuple):
-    """Something that is ready."""
+    """A handler, and the source that is ready for it."""
 
     handle: Callable[[Any], None]
     source: Any
 
 
 class EventLoop:
-    """Waits for descriptors, and tells whose turn it is."""
+    """A selector that returns the handlers of ready descriptors."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -37,23 +37,24 @@ class EventLoop:
         handle: Callable[[_Source], None],
         source: _Source,
     ) -> None:
-        """Waits from now on until there is something to read.
+        """Registers a descriptor, to wait for something to read.
 
         Args:
-            file: A descriptor, or what has one.
-            handle: Called with `source` when the descriptor is ready.
-            source: What is ready then.
+            file: Integer, a descriptor, or an object that has one.
+            handle: Function to call with `source` when there is something to
+                read.
+            source: Argument of `handle`.
         """
         self._selector.register(
             file, selectors.EVENT_READ, Event(handle, source)
         )
 
     def add_wake_up(self, file: HasFileno) -> None:
-        """Ends waits while there is something to read, and calls nothing."""
+        """Registers a file that ends waits, without a handler."""
         self.add(file, _do_nothing, file)
 
     def remove(self, file: int | HasFileno) -> None:
-        """Waits for this no more, if it did."""
+        """Stops waiting for a file, if it is registered."""
         if file in self._selector.get_map():
             self._selector.unregister(file)
 
@@ -64,7 +65,7 @@ class EventLoop:
         handle: Callable[[_Source], None],
         source: _Source,
     ) -> None:
-        """Waits for something to read, or does not, from now on."""
+        """Starts or stops to wait for something to read."""
         self._want(fd, selectors.EVENT_READ, wanted, handle, source)
 
     def want_to_write(
@@ -74,7 +75,7 @@ class EventLoop:
         handle: Callable[[_Source], None],
         source: _Source,
     ) -> None:
-        """Waits until bytes are taken, or does not, from now on."""
+        """Starts or stops to wait until the descriptor takes bytes."""
         self._want(fd, selectors.EVENT_WRITE, wanted, handle, source)
 
     def _want(
@@ -92,17 +93,20 @@ class EventLoop:
             self._selector.register(fd, events, Event(handle, source))
 
     def wait(self, seconds: float | None) -> list[Event]:
-        """Returns what is ready, once something is or the time is over.
+        """Waits, and returns the events that are ready.
 
         Args:
-            seconds: How long to wait; None for no limit.
+            seconds: Float, the longest time to wait; `None` for no limit.
+
+        Returns:
+            List of `Event`s, empty if the time is over.
         """
         return [key.data for key, _ in self._selector.select(seconds)]
 
     def close(self) -> None:
-        """Forgets everything."""
+        """Closes the selector."""
         self._selector.close()
 
 
 def _do_nothing(source: object) -> None:
-    """Whoever waits looks by itself."""
+    """Does nothing: the owner of the loop reads the file itself."""

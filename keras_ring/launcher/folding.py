@@ -1,13 +1,13 @@
-"""Shows a line that several ranks print alike once."""
+"""Shows a line once that several ranks print alike."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
-# Ranks do the same at nearly the same time. Longer, and a line would come
-# noticeably late.
+# Seconds. Ranks do the same at nearly the same time, and with a longer wait a
+# line would come noticeably late.
 _PATIENCE = 0.3
-# Of lines that wait; more than that come from a program that prints a lot.
+# Lines that wait at most; only a program that prints a lot has more.
 _MAX_WAITING = 1024
 
 
@@ -22,16 +22,17 @@ class _Group:
 
 
 class Folding:
-    """Holds lines back for a moment, and joins those of several ranks.
+    """A buffer that holds lines briefly, and joins those of several ranks.
 
-    The lines of one rank keep their order. All come out after 0.3 s at the
-    latest, sooner if every rank has printed them.
+    The lines of one rank keep their order. A line is shown after 0.3 s at the
+    latest, and sooner if every rank has printed it.
 
     Args:
-        num_ranks: Integer; with one rank nothing is held back.
-        show: Is called with a line and its ranks, in the order to be shown.
-        key: Returns what is equal in lines that count as alike.
-        clock: Returns seconds.
+        num_ranks: Integer, the number of ranks. With one rank, lines do not
+            wait.
+        show: Function called with each line and its ranks, in order.
+        key: Function of a line. Lines with equal results count as alike.
+        clock: Function that returns the time in seconds.
     """
 
     def __init__(
@@ -47,17 +48,17 @@ class Folding:
         self._clock = clock
         self._waiting: deque[_Group] = deque()
         self._by_key: dict[Hashable, deque[_Group]] = {}
-        # Rank -> number of the last group that it is in.
+        # Number of the last group that a rank is in, by rank.
         self._last: dict[int, int] = {}
         self._count = 0
 
     @property
     def deadline(self) -> float | None:
-        """When `show_due` has something to do, by the clock."""
+        """The time when the next line is due, by the clock, or `None`."""
         return self._waiting[0].shown_by if self._waiting else None
 
     def add(self, rank: int, line: bytes) -> None:
-        """Takes a line that a rank has printed."""
+        """Adds a line that a rank has printed."""
         last = self._last.get(rank, -1)
         alike = self._by_key.setdefault(self._key(line), deque())
         group = next((each for each in alike if each.number > last), None)
@@ -75,19 +76,19 @@ class Folding:
             self._show_first()
 
     def show_due(self) -> None:
-        """Shows what has waited for long enough."""
+        """Shows the lines that have waited for long enough."""
         now = self._clock()
         while self._waiting and self._waiting[0].shown_by <= now:
             self._show_first()
 
     def show_until(self, rank: int) -> None:
-        """Shows all that a rank has printed, and what was printed before."""
+        """Shows all lines of a rank, and the lines before them."""
         last = self._last.get(rank, -1)
         while self._waiting and self._waiting[0].number <= last:
             self._show_first()
 
     def show_all(self) -> None:
-        """Shows all that waits."""
+        """Shows all lines that wait."""
         while self._waiting:
             self._show_first()
 

@@ -1,7 +1,7 @@
-"""What launcher and agents say to each other, over the pipes of `ssh`.
+"""Messages between the launcher and its agents, over the pipes of `ssh`.
 
-A frame is a line of JSON and as many bytes after it as its `"bytes"` says.
-Standard library only.
+A frame is a line of JSON, followed by as many bytes as its `"bytes"` says. This
+module uses the standard library only.
 """
 
 import json
@@ -9,20 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# An agent's first line. Before it, a shell of the other host may print what it
-# likes.
+# An agent's first line. Before it, a shell of the other host may print any
+# text.
 GREETING = b"keras-ring agent 1\n"
 # Seconds between two signs of life of the launcher. Agents answer them, so that
-# it hears all of its agents at one time and may sleep between; one that is not
-# spoken to says all the same that it lives.
+# all answers arrive at one time and the launcher sleeps between. An agent that
+# gets no messages sends signs of life by itself.
 PULSE = 1.0
-# Longer lines come from nobody who keeps to this.
+# Longer lines violate the protocol.
 _MAX_LINE = 16 << 20
 _MAX_PAYLOAD = 1 << 36
 
 
 class FrameError(ValueError):
-    """The other end does not keep to the protocol."""
+    """Raised if the other end violates the protocol."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Frame:
     """One message.
 
     Args:
-        kind: What it is.
-        fields: What it says.
-        payload: The bytes that come with it.
+        kind: String, the kind of the message.
+        fields: Dictionary, the content of the message.
+        payload: Bytes that follow the line.
     """
 
     kind: str
@@ -49,12 +49,12 @@ def encode(kind: str, payload: bytes = b"", **fields: Any) -> bytes:
 
 
 class FrameReader:
-    """Cuts what arrives into frames."""
+    """A parser that cuts received bytes into frames."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
-        # Where in it the next frame begins or goes on, and up to where there
-        # is no end of its line.
+        # The index at which the next frame begins or continues, and the index
+        # up to which its line has no end.
         self._begin = 0
         self._searched = 0
         self._header: dict[str, Any] | None = None
@@ -63,13 +63,14 @@ class FrameReader:
         """Returns the frames that these bytes complete.
 
         Raises:
-            FrameError: If they are no frames.
+            FrameError: If the bytes are not frames.
         """
         self._waiting += data
         frames = []
         while (frame := self._next()) is not None:
             frames.append(frame)
-        # Once for all of them: what is left is moved to the front.
+        # Once for all frames, because it moves the remaining bytes to the
+        # front.
         del self._waiting[: self._begin]
         self._searched = max(0, self._searched - self._begin)
         self._begin = 0
@@ -96,7 +97,7 @@ class FrameReader:
         return Frame(kind, header, payload)
 
     def _take(self, end: int) -> bytes:
-        # By a view: a slice of a bytearray would be a copy more.
+        # Use a view, because a slice of a bytearray would be another copy.
         with memoryview(self._waiting) as view:
             return bytes(view[self._begin : end])
 

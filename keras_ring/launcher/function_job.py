@@ -67,85 +67,92 @@ def run(
 ) -> list[Any]:
     """Runs a function on several ranks, each a process of its own.
 
-    As `keras-ring run` does with a program, whose options it has: what ranks
-    print comes out here, the failure of one ends them all, Ctrl-C ends them
-    all, and none of their processes or files is left behind. The function
-    calls `kr.init()` as a program does, unless `auto` does.
+    It works like `keras-ring run`, and has its options. The output of the ranks
+    is shown here. The failure of one rank or Ctrl-C ends all ranks, and none of
+    their processes or files is left behind. The function must call `kr.init()`
+    as a program does, unless `auto` does that.
 
     Args:
-        fn: What each rank calls. It may be defined in a notebook or in a
-            script, even within another function, and takes its source with it,
-            for AutoGraph and tracebacks; it must not refer to what cannot be
-            pickled, as an open file, a lock or a model of this process.
-        args: Its positional arguments, the same on every rank.
-        kwargs: Its keyword arguments. Defaults to none.
-        np: Integer, the number of ranks. Defaults to as many as the hosts
-            take; to `2` where no hosts are given.
-        auto: Boolean, whether the function is one for a single process, which
-            trains on all ranks unchanged, as by `keras-ring run --auto`. The
-            variables `KERAS_RING_AUTO_BATCH` and the like, in `env`, are the
-            options of that.
+        fn: Function that each rank calls. It may be defined in a notebook or in
+            a script, even within another function. Its source is sent with it,
+            for AutoGraph and tracebacks. It must not refer to objects that
+            cannot be pickled, such as an open file, a lock or a model of this
+            process.
+        args: Sequence, the positional arguments of `fn`, the same on every
+            rank.
+        kwargs: Dictionary, the keyword arguments of `fn`. Defaults to none.
+        np: Integer, the number of ranks. Defaults to the number that the hosts
+            take, or `2` if no hosts are given.
+        auto: Boolean, whether `fn` is written for a single process and trains
+            on all ranks unchanged, as with `keras-ring run --auto`. Variables
+            such as `KERAS_RING_AUTO_BATCH` in `env` set the options of that.
+            Defaults to `False`.
         hosts: String, the hosts and how many ranks each takes, such as
             `"node1:4,node2:4"`. Defaults to this host.
-        hostfile: The same in a file, as `keras-ring run --hostfile` takes it.
+        hostfile: Path of a file with the hosts, as in
+            `keras-ring run --hostfile`. Defaults to `None`.
         ssh_port: Integer, the port of the hosts' sshd.
-        ssh_identity: File of a private key for the hosts.
-        rsh: String, what is used in place of `ssh`, such as
+        ssh_identity: Path of a private key for the hosts.
+        rsh: String, the command that replaces `ssh`, such as
             `"ssh -F config"`.
-        interface: String, by which network ranks reach each other: names of
-            interfaces, addresses or networks, such as `"10.0.0.0/8"`.
+        interface: String, the network over which ranks reach each other: names
+            of interfaces, addresses or networks, such as `"10.0.0.0/8"`.
             Defaults to any that works.
-        port_range: String, such as `"30000-30099"`: the ports on which ranks
-            may listen for the others, one for each rank of a host.
-        env: Variables to set for the ranks, in addition to those of this
-            process.
-        start_timeout: Float, seconds that ranks wait for each other in
+        port_range: String, the ports on which ranks may listen for the others,
+            such as `"30000-30099"`. It needs one port for each rank of a host.
+        env: Dictionary of environment variables for the ranks, in addition to
+            those of this process.
+        start_timeout: Float, the seconds that ranks wait for each other in
             `kr.init()`.
-        grace_period: Float, seconds that ranks get to end after Ctrl-C or
+        grace_period: Float, the seconds that ranks get to end after Ctrl-C or
             another signal to this process, before they are killed; or
             `"never"`. Defaults to `10`.
-        failure_wait: Float, seconds in which ranks may end by themselves after
-            another one has failed, before they get SIGTERM; or `"never"`.
+        failure_wait: Float, the seconds in which ranks may end by themselves
+            after another one has failed, before they get SIGTERM; or `"never"`.
             Defaults to `2`.
-        failure_grace: Float, seconds that they get to end after that, before
-            they are killed; or `"never"`. Defaults to `2`.
-        host_timeout: Float, seconds without a sign of life after which a host
-            is lost. Defaults to `3.5`.
-        connect_timeout: Float, seconds for ssh to connect to a host, which
-            then has as many, and at least 30, to answer; hosts have a third
-            of them, and at least 3, to connect to each other. Defaults to
-            `10`.
+        failure_grace: Float, the seconds that ranks get to end after that
+            SIGTERM, before they are killed; or `"never"`. Defaults to `2`.
+        host_timeout: Float, the seconds without a sign of life after which a
+            host is lost. Defaults to `3.5`.
+        connect_timeout: Float, the seconds for ssh to connect to a host. The
+            host then has the same time, and at least 30 seconds, to answer.
+            Hosts have a third of it, and at least 3 seconds, to connect to each
+            other. Defaults to `10`.
         log_level: String, one of `"debug"`, `"info"`, `"warning"`, `"error"`
             and `"off"`.
-        log_format: String, `"text"` or `"json"`, for which each line is an
-            object. Defaults to `"text"`.
-        output_dir: Directory to which each rank's output goes as well.
-        output_max_bytes: Integer, or a string such as `"100M"`: a file of it
-            that is full is put aside. Defaults to no limit.
-        output_backups: Integer, how many files are kept beside each that is
-            written to. Defaults to `3`.
+        log_format: String, `"text"` or `"json"`. With `"json"`, each line is a
+            JSON object. Defaults to `"text"`.
+        output_dir: Path of a directory to which each rank's output is written
+            as well. Defaults to `None`.
+        output_max_bytes: Integer, or a string such as `"100M"`, the size at
+            which a file of `output_dir` is full, and a new one is begun.
+            Defaults to no limit.
+        output_backups: Integer, the number of full files to keep beside each
+            current one. Defaults to `3`.
         prefix_timestamp: Boolean, whether each line of output starts with the
-            time.
-        stdout: String, `"all"` or `"rank0"`: the ranks whose standard output
+            time. Defaults to `False`.
+        stdout: String, `"all"` or `"rank0"`, the ranks whose standard output
             is shown. Defaults to `"rank0"` with `auto`, else `"all"`.
-        threads: Integer, of each rank; `0` for as many as its libraries
-            choose. Defaults to the cores divided by the ranks.
-        bind: Boolean, whether each rank is kept on processors of its own.
+        threads: Integer, the number of threads of each rank, or `0` for as
+            many as its libraries choose. Defaults to the number of cores
+            divided by the number of ranks.
+        bind: Boolean, whether each rank runs on processors of its own only.
+            Defaults to `False`.
         fold: Boolean, whether a line that several ranks print alike to
-            standard error is shown once.
+            standard error is shown once. Defaults to `True`.
 
     Returns:
-        A list of what the function returned, by rank.
+        List of the function's results, by rank.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is invalid.
         TypeError: If `fn` cannot be called, or `fn` and its arguments cannot
             be pickled.
-        keras_ring.errors.RankFailedError: If a rank failed. The text says
-            which one was first, and has its traceback.
+        keras_ring.errors.RankFailedError: If a rank failed. The text names the
+            first rank that failed, and has its traceback.
         keras_ring.errors.StartError: If a host cannot be reached, or does not
             have what the job needs.
-        RuntimeError: If this is not the main thread, where signals go.
+        RuntimeError: If this is not the main thread, which receives signals.
 
     Example:
     ```python
@@ -169,7 +176,7 @@ def run(
     if np is None and hosts is None and hostfile is None:
         np = 2
     call = _pickled(fn, tuple(args), dict(kwargs or {}))
-    # Nobody else may enter it.
+    # The directory is private to this user.
     with tempfile.TemporaryDirectory(
         prefix="keras-ring-call-", dir=_temporary_directory()
     ) as name:
@@ -231,7 +238,7 @@ def run(
 
 
 def _check_types(fn: object, args: object, kwargs: object, np: object) -> None:
-    """Raises a TypeError for the first argument that is of another type."""
+    """Raises a TypeError for the first argument of a wrong type."""
 
     def received(value: object) -> str:
         return f"Received: {value!r} of type {type(value).__name__}"
@@ -294,8 +301,8 @@ def _raise_failure(end: JobEnd) -> None:
             lines.append(end.first.error.traceback.rstrip())
         raise RankFailedError("\n".join(lines))
     if end.stop_signal is not None:
-        # What the ranks were ended by is now for this process: by itself,
-        # SIGINT is a KeyboardInterrupt.
+        # Raise the signal that ended the ranks in this process as well: by
+        # default, SIGINT is a KeyboardInterrupt.
         signal.raise_signal(end.stop_signal)
         name = signal.Signals(end.stop_signal).name
         raise RankFailedError(f"the ranks were ended by {name}")

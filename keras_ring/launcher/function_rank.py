@@ -1,7 +1,7 @@
-"""A rank that `keras_ring.run` started: calls the function it was given.
+"""The script of a rank that `keras_ring.run` started: calls its function.
 
-Run as a script, with the directory of the call as its argument. Before it
-imports anything of the program it takes over the caller's `sys.path`.
+Its argument is the directory of the call. It takes over the caller's `sys.path`
+before it imports anything of the program.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import sys
 from pathlib import Path
 
-# What is in the directory of a call.
+# Names of the files in the directory of a call.
 PATHS = "paths.json"
 CALL = "call.pickle"
 RESULTS = "rank.*.result.pickle"
 
 
 def result_path(directory: Path, rank: int) -> Path:
-    """Returns where a rank leaves its result."""
+    """Returns the path of the file in which a rank leaves its result."""
     return directory / f"rank.{rank}.result.pickle"
 
 
@@ -42,7 +42,7 @@ def _call(directory: Path) -> None:
 
     error_file.install()
     if auto_options.is_on(os.environ):
-        # Before it is unpickled: that imports what the function refers to.
+        # Before unpickling, which imports the modules of the function.
         importlib.import_module("keras_ring.auto")
     rank = int(os.environ[contract.RANK])
     call = code_sources.decode((directory / CALL).read_bytes())
@@ -62,6 +62,6 @@ def _call(directory: Path) -> None:
 if __name__ == "__main__":
     _directory = Path(sys.argv[1])
     sys.path[:] = json.loads((_directory / PATHS).read_text())
-    # As in a script that has no arguments.
+    # `sys.argv` is then that of a script without arguments.
     del sys.argv[1:]
     _call(_directory)

@@ -1,4 +1,4 @@
-"""What ranks of one job must have in common, as one host has it."""
+"""Facts of one host, some of which must agree on all hosts of a job."""
 
 import platform
 import resource
@@ -14,12 +14,12 @@ from keras_ring._launch_protocol import interfaces, tensorflow_package
 from keras_ring._version import __version__
 from keras_ring.launcher.sharing import Machine
 
-# Equal on all hosts, or ranks would not compute the same.
+# Facts that must be equal on all hosts, so that ranks compute the same.
 MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
 
 _MISSING = "missing"
-# Levels of x86-64 that TensorFlow and our kernels tell apart, the highest
-# first, and what the kernel calls the newest of their instructions.
+# Levels of x86-64 that TensorFlow and our kernels distinguish, the highest
+# first, with the flag in /proc/cpuinfo of the newest instructions of each.
 _CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
 
 
@@ -27,7 +27,7 @@ def gather(ports: range | None = None) -> dict[str, Any]:
     """Returns the facts of this host, as values of JSON.
 
     Args:
-        ports: Those that ranks may take. Defaults to any.
+        ports: Range of the ports that ranks may use. Defaults to any.
     """
     machine = Machine.here()
     return {
@@ -52,7 +52,7 @@ def gather(ports: range | None = None) -> dict[str, Any]:
 
 
 def _cpu_level() -> str:
-    """Returns which instructions its processor has."""
+    """Returns the level of the processor's instruction set."""
     try:
         with open("/proc/cpuinfo") as file:
             flags = next(line for line in file if line.startswith("flags"))
@@ -65,7 +65,7 @@ def _cpu_level() -> str:
 
 
 def _num_free(ports: range) -> int:
-    """Returns on how many of these ports one could listen."""
+    """Returns the number of these ports that are free to listen on."""
     count = 0
     for port in ports:
         try:

@@ -1,9 +1,9 @@
-"""What ranks on all hosts of a job show, for whoever looks at it.
+"""Status pages of the ranks on all hosts of a job, for watchers.
 
-Agents read the status pages of their hosts when somebody asks, and only then.
-Whoever asks (`keras-ring top`) does so through a socket of the launcher, beside
-the pages of its host; each connection is one look. A thread of its own serves
-it: the launcher never waits for a watcher.
+Agents read the status pages of their hosts only when a watcher asks. A watcher,
+such as `keras-ring top`, asks through a socket of the launcher, which is in the
+folder of the pages of its host. Each connection is one request. A separate
+thread serves the socket, so the launcher never waits for a watcher.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from keras_ring.live.directory import make_private, status_directory
 from keras_ring.live.jobs import local_pages
 from keras_ring.live.pages import Page
 
-# Seconds that hosts have to answer; less than half of the silence after which a
-# host is lost, for a rate takes two looks.
+# Seconds that hosts have to answer. This is less than half of the silence after
+# which a host is lost, because a rate takes two requests.
 _PATIENCE = 1.5
-# Seconds that a watcher has to take what it asked for.
+# Seconds that a watcher has to take an answer.
 _READER_PATIENCE = 5.0
 _BACKLOG = 16
 
@@ -38,13 +38,16 @@ def answer(
     job: str,
     ranks: Collection[int],
 ) -> bytes:
-    """Returns what an agent says when it is asked for pages.
+    """Returns an agent's answer to a request for pages.
 
     Args:
-        number: Of the question.
-        environment: That of the ranks.
-        job: Name of the job.
-        ranks: Those of this host.
+        number: Integer, the number of the request.
+        environment: The environment variables of the ranks.
+        job: String, the name of the job.
+        ranks: The ranks of this host.
+
+    Returns:
+        Bytes, the encoded message.
     """
     pages = local_pages(status_directory(environment), job)
     records = [page.to_record() for page in pages if page.rank in ranks]
@@ -52,24 +55,24 @@ def answer(
 
 
 class HostPages:
-    """Asks all agents for their pages, and collects the answers.
+    """The status pages of all agents, read on request.
 
     Args:
-        agents: Returns those that there are.
+        agents: Function that returns the agents of the job.
     """
 
     def __init__(self, agents: Callable[[], Sequence[AgentConnection]]) -> None:
         self._agents = agents
-        # One question at a time; several may ask.
+        # Several threads may ask, but only one at a time.
         self._asking = threading.Lock()
         self._changed = threading.Condition()
         self._number = 0
         self._answers: dict[AgentConnection, bytes] = {}
 
     def on_pages(self, agent: AgentConnection, frame: Frame) -> None:
-        """Takes an answer; called by the loop over agents."""
+        """Keeps an answer. The loop over agents calls it."""
         with self._changed:
-            # Late answers belong to an earlier question.
+            # Late answers belong to an earlier request.
             if frame.fields["number"] == self._number:
                 self._answers[agent] = frame.payload
                 self._changed.notify_all()
@@ -109,12 +112,12 @@ def served(
 ) -> Iterator[None]:
     """Serves the pages of a job to watchers of this user and host.
 
-    A job runs without this, too: what goes wrong is said, and no error.
+    A job runs without this, too: a failure is printed and is not an error.
 
     Args:
-        environment: That of the ranks.
-        job: Name of the job.
-        read: Returns the pages.
+        environment: The environment variables of the ranks.
+        job: String, the name of the job.
+        read: Function that returns the pages.
     """
     directory = status_directory(environment)
     if directory is None:
@@ -133,9 +136,9 @@ def served(
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
-            # If no killed rank has left its page.
+            # This fails if a killed rank has left its page.
             path.parent.rmdir()
-        # Wakes the thread, unless it is at work: then it ends by itself.
+        # Wake the thread. If it is busy, it ends after its current request.
         listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -164,7 +167,7 @@ def _serve(listener: socket.socket, read: Callable[[], Sequence[Page]]) -> None:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            # A watcher that has gone, or an agent that broke the protocol.
+            # Errors of a watcher that has gone, or of a malformed answer.
             with connection, contextlib.suppress(OSError, ValueError):
                 connection.settimeout(_READER_PATIENCE)
                 if launcher_socket.is_own_user(connection):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from keras_ring.launcher.usage import UsageError
 
-# A name, an IPv4 address, or an IPv6 address in brackets; before it perhaps a
-# user. None begins with a hyphen: ssh would take it for an option.
+# A name, an IPv4 address, or an IPv6 address in brackets, optionally with a
+# user before it. None begins with a hyphen: ssh would take it for an option.
 _NAME = (
     r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?"
     r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
@@ -38,9 +38,9 @@ class HostRanks:
     """The ranks of a job that one host takes.
 
     Args:
-        host: Its name, as the user gave it.
-        ranks: The ranks, in a row.
-        local: Whether it is the host of the launcher.
+        host: String, the name of the host as the user gave it.
+        ranks: Range of consecutive ranks.
+        local: Boolean, whether it is the host of the launcher.
     """
 
     host: str
@@ -52,8 +52,8 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     """Returns the hosts of a list such as `"localhost:4,node7:2"`.
 
     Args:
-        text: Names separated by commas, each with `:slots`; without it, one.
-            A host that is there several times has all of these slots.
+        text: String, names separated by commas, each with `:slots`. A name
+            without slots has one. The slots of a repeated name are added.
 
     Raises:
         UsageError: If an entry is malformed or offers no slot.
@@ -65,12 +65,13 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
     """Returns the hosts of a file, as `mpirun` and `horovodrun` take it.
 
     Args:
-        path: Of a text file with a host on each line: `node7 slots=4` (Open
-            MPI, Horovod), `node7:4` (MPICH), `node7 4` (Grid Engine), or
-            `node7`, which takes one rank (Slurm, PBS); of the last, several
-            may stand on a line with commas between them. Words are separated
-            by blanks or tabs. What follows a `#` is a comment. In UTF-8, or
-            in UTF-16 with its mark, as Windows writes it.
+        path: String, the path of a text file with a host on each line:
+            `node7 slots=4` (Open MPI, Horovod), `node7:4` (MPICH), `node7 4`
+            (Grid Engine), or `node7`, which takes one rank (Slurm, PBS). Of the
+            last form, a line may have several entries, separated by commas.
+            Words are separated by spaces or tabs. A `#` begins a comment. The
+            encoding is UTF-8, or UTF-16 with a byte order mark, as Windows
+            writes it.
 
     Raises:
         UsageError: If the file cannot be read, a line is malformed, or there
@@ -82,7 +83,8 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
         raise UsageError(f"--hostfile {path}: {error}") from None
     encoding = "utf-16" if data.startswith(_UTF_16) else "utf-8-sig"
     hosts: list[Host] = []
-    # What cannot be decoded may be of a comment; no host has it in its name.
+    # Bytes that cannot be decoded may be in a comment. In a name of a host
+    # they are an error below.
     for number, line in enumerate(
         data.decode(encoding, "replace").splitlines(), 1
     ):
@@ -130,11 +132,12 @@ def _joined(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def is_local(name: str, own_names: Collection[str]) -> bool:
-    """Whether a name is one of this host.
+    """Returns whether a name is one of this host.
 
     Args:
-        name: As the user gave it. With a user in front it never is.
-        own_names: How this host calls itself, beside the loopback names.
+        name: String, the name as the user gave it. A name with `user@` never
+            is one of this host.
+        own_names: Names of this host, in addition to the loopback names.
     """
     return name in _LOCAL_NAMES or name in own_names
 
@@ -145,16 +148,15 @@ def place_ranks(
     """Fills the hosts with ranks, one host after the other.
 
     Args:
-        hosts: Of the job; together they have slots enough.
-        size: Number of ranks.
-        own_names: How this host calls itself, beside the loopback names.
+        hosts: Sequence of `Host`s with enough slots together.
+        size: Integer, the number of ranks.
+        own_names: Names of this host, in addition to the loopback names.
 
     Returns:
-        The hosts that take any.
+        Tuple of `HostRanks`, for the hosts that take at least one rank.
 
     Raises:
-        UsageError: If loopback names are mixed with hosts that cannot reach
-            them.
+        UsageError: If more than one of these hosts is this host.
     """
     placed = []
     first = 0

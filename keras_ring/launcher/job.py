@@ -1,4 +1,4 @@
-"""What a job owns beside its ranks, and in which order it goes away."""
+"""The resources of a job beside its ranks, and the order of their release."""
 
 import os
 import secrets
@@ -24,10 +24,10 @@ BACKLOG = 4096
 
 
 class _Watchdog:
-    """The process that ends the job when this one is killed.
+    """The process that ends the job when this process is killed.
 
-    Killed, we can do nothing ourselves: the watchdog sees its input end. See
-    `job_processes`.
+    A killed process cannot clean up itself. The watchdog notices the end of its
+    input; see `job_processes`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,7 +48,8 @@ class _Watchdog:
             cwd="/",
             start_new_session=True,
         )
-        # Not as an argument: others could see it, and take the name first.
+        # Not as an argument, which other users could see, and then make a file
+        # of that name first.
         self._tell(str(directory))
 
     def _tell(self, word: str) -> None:
@@ -59,20 +60,20 @@ class _Watchdog:
             stdin.write(os.fsencode(word) + b"\0")
             stdin.flush()
         except BrokenPipeError:
-            # Somebody killed it. The ranks still die with this process.
+            # The watchdog was killed. The ranks still die with this process.
             return
 
     def watch(self, session: int) -> None:
-        """Adds a rank's session to what must not outlive this process."""
+        """Adds a rank's session to those that the watchdog kills."""
         self._tell(str(session))
 
     def dismiss(self) -> None:
-        """Ends the watchdog without harm to anyone."""
+        """Ends the watchdog without any further action."""
         self._tell("done")
         self.give_up()
 
     def give_up(self) -> None:
-        """Leaves to the watchdog what there is to end and to remove."""
+        """Lets the watchdog end and remove the job, and waits for it."""
         try:
             self._process.communicate()
         except BrokenPipeError:
@@ -81,12 +82,12 @@ class _Watchdog:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """Where the ranks of a job meet, and the secret that lets them in.
+    """The address where the ranks of a job meet, and the secret of the job.
 
     Args:
-        address: `host:port` where rank 0 serves the store.
-        key: 64 hexadecimal characters. They go nowhere but to the ranks.
-        listener: The listening socket, where rank 0 is; else None.
+        address: String, `host:port` where rank 0 serves the store.
+        key: String of 64 hexadecimal characters, known only to the ranks.
+        listener: The listening socket on the host of rank 0; elsewhere `None`.
     """
 
     address: str
@@ -95,13 +96,13 @@ class Rendezvous:
 
     @classmethod
     def on_loopback(cls, key: str | None = None) -> "Rendezvous":
-        """Returns one for ranks of this host alone.
+        """Returns a rendezvous for a job on this host alone.
 
-        The kernel chooses the port, and the socket itself is handed down:
-        nobody else can take the port in between.
+        The kernel chooses the port, and rank 0 inherits the socket itself, so
+        no other process can take the port in between.
 
         Args:
-            key: The secret. Defaults to a new one.
+            key: String, the secret. Defaults to a new one.
         """
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         return cls(
@@ -117,21 +118,23 @@ def new_key() -> str:
 
 
 class Job:
-    """Starts the ranks of one job, and leaves nothing behind.
+    """A job whose ranks start on this host, without leftovers at its end.
 
-    A context manager: on leaving it, every process of the job is dead, and
-    its private directory and watchdog are gone.
+    It is a context manager. On exit, every process of the job is dead, and its
+    private directory and watchdog are gone.
 
     Args:
-        size: Number of ranks of the job, of which all or some start here.
-        rendezvous: Where they meet; its socket is closed with the job.
-            Defaults to one on this host alone.
-        host_ids: One host identity per rank, for tests that pretend to have
-            several hosts.
-        start: How ranks are started.
-        open_files: Their soft limit of open files. Defaults to that of this
-            process.
-        stdin: What each of them reads from standard input.
+        size: Integer, the number of ranks of the job. All or some of them start
+            on this host.
+        rendezvous: `Rendezvous` of the ranks, whose socket is closed with the
+            job. Defaults to one on this host alone.
+        host_ids: Sequence of strings, one host identity for each rank, for
+            tests that simulate several hosts.
+        start: Function that starts a rank, if none of `cpus`, `open_files` and
+            `stdin` is set.
+        open_files: Integer, the soft limit of open files of the ranks. Defaults
+            to that of this process.
+        stdin: Bytes that each rank reads from standard input.
     """
 
     def __init__(
@@ -151,8 +154,8 @@ class Job:
         self._ranks: list[RankProcess] = []
         name = f"keras-ring-{secrets.token_hex(8)}"
         self.directory = temporary_directory() / name
-        # Before there is a directory, which somebody has to remove if this
-        # process is killed.
+        # Before the directory is made, because the watchdog has to remove it if
+        # this process is killed.
         self._watchdog = _Watchdog(self.directory)
         try:
             self.directory.mkdir(mode=0o700)
@@ -179,12 +182,12 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends whatever is left of the job."""
+        """Ends all processes that are left of the job."""
         self.close()
 
     @property
     def status_id(self) -> str:
-        """What it is called where its ranks show what they do."""
+        """The name of the job's folder of status pages."""
         return job_id(self._rendezvous.key)
 
     def start(
@@ -199,18 +202,23 @@ class Job:
         cwd: Path | None = None,
         cpus: Sequence[int] = (),
     ) -> RankProcess:
-        """Starts one rank; rank 0, if it is here, must be the first.
+        """Starts one rank. If rank 0 is on this host, it must be the first.
 
         Args:
-            rank: Index of the rank.
-            command: Program and arguments.
-            environment: What the rank's environment is built on.
-            stdout: Where standard output goes, as for `subprocess.Popen`.
-            stderr: Where standard error goes.
+            rank: Integer, the rank.
+            command: Sequence of strings, the program and its arguments.
+            environment: Environment variables to which those of the rank are
+                added.
+            stdout: The standard output, as for `subprocess.Popen`.
+            stderr: The standard error, as for `subprocess.Popen`.
             pass_fds: Descriptors that the rank inherits.
-            cwd: Working directory. Defaults to that of this process.
-            cpus: The processors that it may run on. Defaults to those of this
+            cwd: Path of the working directory. Defaults to that of this
                 process.
+            cpus: Processors that the rank may run on. Defaults to those of this
+                process.
+
+        Returns:
+            The `RankProcess`.
         """
         listener = self._rendezvous.listener if rank == 0 else None
         inherited = [] if listener is None else [listener.fileno()]
@@ -239,7 +247,7 @@ class Job:
         )
         self._ranks.append(process)
         self._watchdog.watch(process.pid)
-        # Ours is closed, so that a connection to a dead rank 0 is refused.
+        # Close this copy, so that a connection to a dead rank 0 is refused.
         if listener is not None:
             listener.close()
         return process
@@ -248,20 +256,20 @@ class Job:
         return self.directory / f"rank.{rank}.error.json"
 
     def error(self, rank: int) -> error_file.RankError | None:
-        """Returns the exception that a rank wrote down, if any."""
+        """Returns the exception that a rank recorded, if any."""
         return error_file.read(self._error_path(rank))
 
     def started(self, rank: int) -> bool:
-        """Whether a rank has called `keras_ring.init()`."""
+        """Returns whether a rank has called `keras_ring.init()`."""
         return error_file.has_started(self._error_path(rank))
 
     def kill_all(self) -> set[int]:
-        """Kills every process of the job; returns the ids of those killed."""
+        """Kills every process of the job, and returns their ids."""
         sessions = {process.pid for process in self._ranks}
         return job_processes.kill_all(str(self.directory), sessions)
 
     def close(self) -> None:
-        """Kills what is left, then frees what the job owns."""
+        """Kills the processes that are left, then frees the resources."""
         self.kill_all()
         for process in self._ranks:
             process.release()
@@ -269,5 +277,5 @@ class Job:
         if self._rendezvous.listener is not None:
             self._rendezvous.listener.close()
         shutil.rmtree(self.directory, ignore_errors=True)
-        # Last: a second Ctrl-C may end this process in between.
+        # Last, because a second Ctrl-C may end this process before.
         self._watchdog.dismiss()

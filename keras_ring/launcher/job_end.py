@@ -1,4 +1,4 @@
-"""How a job has ended, wherever its ranks were."""
+"""The end of a job, on one host or several."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,17 +9,19 @@ from keras_ring.launcher.summary import RankEnd, first_failure
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended.
+    """The end of a job.
 
     Args:
-        ends: How each rank ended, in the order seen.
-        first: The first failing rank; None if none failed by itself.
-        tail: Its last lines of output.
-        seconds: How long the job ran, up to the first failure if there is one.
-        stop_signal: The signal by which the user ended the job; None if the
-            job ended, or failed, before.
-        leftover: Number of processes that the ranks had left running.
-        started: Whether any rank has called `keras_ring.init()`.
+        ends: Tuple of `RankEnd`s, in the order in which they were seen.
+        first: `RankEnd` of the first rank that failed. `None` if none failed by
+            itself.
+        tail: Tuple of strings, the last lines of output of `first`.
+        seconds: Float, the duration of the job, until the first failure if
+            there is one.
+        stop_signal: Integer, the signal by which the user ended the job. `None`
+            if the job ended or failed before.
+        leftover: Integer, the number of processes that the ranks left running.
+        started: Boolean, whether any rank has called `keras_ring.init()`.
     """
 
     ends: tuple[RankEnd, ...]
@@ -44,12 +46,14 @@ class JobEnd:
         """Returns the end of a job whose ranks have all ended.
 
         Args:
-            ends: How each rank ended, in the order seen.
-            tail: Returns the last lines of a rank.
-            began: When the job began, in seconds since the epoch.
-            stop_signal: The signal by which the user ended the job.
-            leftover: Number of processes that the ranks had left running.
-            started: Whether any rank has called `keras_ring.init()`.
+            ends: Sequence of `RankEnd`s, in the order in which they were seen.
+            tail: Function that returns the last lines of a rank.
+            began: Float, the start of the job in seconds since the epoch.
+            stop_signal: Integer, the signal by which the user ended the job, or
+                `None`.
+            leftover: Integer, the number of processes that the ranks left
+                running.
+            started: Boolean, whether any rank has called `keras_ring.init()`.
         """
         first = first_failure(ends)
         if first is not None and first.stopped and stop_signal is not None:

@@ -5,12 +5,12 @@ process groups (`timeout`) or even other sessions (daemons). A process belongs
 to the job when its session is that of a rank, or when it inherited the job's
 `KERAS_RING_ERROR_FILE`, whose directory is unique to the job.
 
-Run as a script (`python -I -S job_processes.py`) it is the watchdog: it reads
-the directory and the session ids of the ranks from its standard input, whose
-other end only the launcher holds, each with a zero byte behind it. The end of
-that input without the word "done" means that the launcher was killed; the
-watchdog then kills what is left of the job, and removes the directory.
-Standard library only.
+As a script (`python -I -S job_processes.py`), this module is the watchdog. It
+reads the directory and the session ids of the ranks, each terminated by a zero
+byte, from its standard input. Only the launcher holds the other end of that
+pipe. If the input ends without the word "done", the launcher was killed; the
+watchdog then kills the processes that are left of the job, and removes the
+directory. This module uses the standard library only.
 """
 
 import os
@@ -24,33 +24,34 @@ _DONE = b"done"
 _KILL_PATIENCE = 5.0
 # PF_EXITING of the kernel's include/linux/sched.h.
 _EXITING = 0x4
-# Of the process that shares a rank's memory: csrc/comm/host/memory_holder.h.
+# Name of the process that holds the shared memory of a rank:
+# csrc/comm/host/memory_holder.h.
 _HOLDER = "kr-holder"
 
 
 def _stat_of(pid: int) -> list[bytes]:
-    """Returns the fields of `/proc/<pid>/stat` from its state on, or none."""
+    """Returns the fields of `/proc/<pid>/stat` from the state on, or `[]`."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             text = stat.read()
     except OSError:
         return []
-    # The name, in parentheses, may itself hold spaces and parentheses.
+    # The name, in parentheses, may itself contain spaces and parentheses.
     return text[text.rindex(b")") + 1 :].split()
 
 
 def is_exiting(pid: int) -> bool:
     """Returns whether a process has begun to end, or has ended.
 
-    The kernel may still be busy with its memory: then nothing else tells that
-    it will not return to its program.
+    While the kernel frees the memory of a process, only this flag shows that
+    its program will not continue.
     """
     fields = _stat_of(pid)
     return not fields or bool(int(fields[6]) & _EXITING)
 
 
 def _session_of(pid: int) -> int | None:
-    """Returns the session of a live process, None when it has ended."""
+    """Returns the session of a live process, or `None` if it has ended."""
     fields = _stat_of(pid)
     if not fields:
         return None
@@ -72,9 +73,10 @@ def find(directory: str | None, sessions: Collection[int]) -> set[int]:
     """Returns the ids of the live processes of a job.
 
     Args:
-        directory: The job's private directory; None to go by session only.
-        sessions: Session ids of the ranks. An id is safe from reuse while its
-            rank has not been waited for, so wait for ranks last.
+        directory: String, the job's private directory. `None` to select by
+            session only.
+        sessions: Session ids of the ranks. An id is not reused until its rank
+            has been waited for, so wait for ranks last.
     """
     found = set()
     for entry in os.listdir("/proc"):
@@ -90,9 +92,9 @@ def find(directory: str | None, sessions: Collection[int]) -> set[int]:
 
 
 def _is_holder(pid: int) -> bool:
-    """Returns whether a process is there only to hold a rank's memory.
+    """Returns whether a process only holds the shared memory of a rank.
 
-    It ends by itself after its rank has, so no program has left it behind.
+    It ends by itself after its rank, so it is not a leftover of a program.
     """
     try:
         with open(f"/proc/{pid}/comm") as name:
@@ -114,14 +116,14 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
     """Kills every process of a job and waits until they are gone.
 
     Returns:
-        The ids of the processes that had to be killed, without those that end
-        by themselves.
+        Set of the ids of the killed processes, without those that only hold
+        memory.
     """
     killed: set[int] = set()
     give_up = time.monotonic() + _KILL_PATIENCE
     while time.monotonic() < give_up:
-        # Again until none is left: a process may start another one between
-        # the look and the kill.
+        # Repeat until none is left: a process may start another one between
+        # the search and the kill.
         alive = find(directory, sessions)
         if not alive:
             break
@@ -133,10 +135,10 @@ def kill_all(directory: str | None, sessions: Collection[int]) -> set[int]:
 
 
 def _guard() -> None:
-    # Ctrl-C and friends are for the launcher; the watchdog outlives it.
+    # Ctrl-C and similar signals are for the launcher, which this outlives.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    # What has no zero byte behind it was cut.
+    # A word without a zero byte is incomplete.
     words = sys.stdin.buffer.read().split(b"\0")[:-1]
     if not words or _DONE in words:
         return

@@ -1,4 +1,4 @@
-"""What ranks print, as JSON: an object on each line."""
+"""The output of ranks as JSON, an object on each line."""
 
 import json
 from collections.abc import Callable, Collection, Hashable
@@ -9,18 +9,18 @@ from keras_ring._launch_protocol.log_source import LogSource, encode
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.output import Line
 
-# What differs in lines that ranks log alike.
+# Fields that differ between records that ranks log alike.
 _OF_ONE_RANK = ("time", "rank", "host", "pid", "step", "span_id")
 
 
 class JsonFormat:
-    """For programs.
+    """The output format for programs.
 
-    Lines that are log records, of keras_ring or of the program, stay what they
-    are; all others become the `message` of an object.
+    Lines that are log records already, of keras_ring or of the program, stay
+    unchanged. All others become the `message` of an object.
 
     Args:
-        launcher: Whose job it is.
+        launcher: `LogSource` of the launcher.
     """
 
     def __init__(self, launcher: LogSource) -> None:
@@ -29,7 +29,7 @@ class JsonFormat:
     def recorder(
         self, rank: int, host: str, stream: str
     ) -> Callable[[bytes], Line]:
-        """Returns what makes records of a rank's lines."""
+        """Returns a function that makes records of a rank's lines."""
         source = self._launcher.of_rank(rank, host)
 
         def record(line: bytes) -> Line:
@@ -43,18 +43,18 @@ class JsonFormat:
         return record
 
     def shown(self, line: bytes, ranks: Collection[int]) -> bytes:
-        """Names the ranks, if there are several."""
+        """Returns a record with the ranks that have printed it, if several."""
         if len(ranks) > 1:
             told = {**json.loads(line), "ranks": sorted(ranks)}
             line = encode(told).encode()
         return line + b"\n"
 
     def shown_out(self, line: bytes, rank: int) -> bytes:
-        """The record names the rank."""
+        """Returns a record of one rank, whose `rank` it has already."""
         return self.shown(line, (rank,))
 
     def key(self, line: bytes) -> Hashable:
-        """Leaves out when it was logged, and by which process."""
+        """Returns the record without its time, process and the like."""
         told: dict[str, Any] = json.loads(line)
         for name in _OF_ONE_RANK:
             told.pop(name, None)
@@ -64,13 +64,13 @@ class JsonFormat:
         )
 
     def of_agent(self, host: str, line: bytes) -> bytes:
-        """Makes a record of a line that belongs to no rank."""
+        """Returns a record of a line that belongs to no rank."""
         source = replace(self._launcher, host=host)
         return source.printed(line, "stderr").encode() + b"\n"
 
 
 def _log_record(line: bytes) -> dict[str, Any] | None:
-    """Returns what a line says that is a log record in JSON already."""
+    """Returns the fields of a line that is a log record in JSON, or `None`."""
     if not line.startswith(b"{"):
         return None
     try:

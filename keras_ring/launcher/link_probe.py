@@ -1,7 +1,7 @@
-"""How fast two hosts reach each other: round trip and rate of one connection.
+"""The speed of a link between two hosts: round trip and rate of a connection.
 
-One side serves until it is told to stop; it talks only to whoever has the
-token, and keeps nothing of what it gets.
+One side serves until it is told to stop. It answers only clients that send the
+token, and discards the data that it receives.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ _ROUNDS = 20
 _STREAM_SECONDS = 0.3
 _CHUNK = 1 << 18
 _MAX_CONNECTIONS = 16
-# What ends one connection, or none yet, and not the listener.
+# Errors of `accept` after which the listener goes on.
 _PASSING = frozenset(
     (
         *(errno.ECONNABORTED, errno.EINTR, errno.EPROTO, errno.EPERM),
         *(errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM),
     )
 )
-# Seconds until there may be descriptors, or memory, again.
+# Seconds to wait after such an error, until descriptors or memory may be free.
 _REST = 0.1
 
 
 @dataclass(frozen=True)
 class LinkSpeed:
-    """What one connection between two hosts does.
+    """The speed of one connection between two hosts.
 
     Args:
-        microseconds: Median round trip of one byte.
-        megabytes: Per second, in one direction.
+        microseconds: Float, the median round trip of one byte.
+        megabytes: Float, the megabytes per second in one direction.
     """
 
     microseconds: float
@@ -47,12 +47,13 @@ class LinkSpeed:
 
 
 class LinkServer:
-    """Answers measurements, in threads of its own, until it is closed.
+    """A server that answers measurements in its own threads until closed.
 
     Args:
-        listener: Where others connect; closed with this object.
-        token: 64 hexadecimal characters that those who measure must send.
-        timeout: Seconds for a token to come, and for what comes after it.
+        listener: Listening socket, which is closed with this object.
+        token: String of 64 hexadecimal characters that clients must send.
+        timeout: Float, the seconds for a token to arrive, and for each read or
+            write after it.
     """
 
     def __init__(
@@ -67,8 +68,8 @@ class LinkServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Takes no more connections."""
-        # The thread, which may be waiting for one, finds an error then.
+        """Stops the thread that accepts connections, and closes the socket."""
+        # `accept` in the thread raises an error then.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -91,7 +92,7 @@ class LinkServer:
                     target=self._serve, args=(peer,), daemon=True
                 ).start()
             except RuntimeError:
-                # The system has no thread for it.
+                # The system cannot start another thread.
                 self._leave(peer)
 
     def _serve(self, peer: socket.socket) -> None:
@@ -124,7 +125,7 @@ class LinkServer:
 
 
 def _receive(peer: socket.socket, count: int, timeout: float) -> bytes:
-    """Returns so many bytes, fewer at the end, within the time for all."""
+    """Returns `count` bytes, or fewer at the end or if the time is over."""
     reader = TimelyReader(peer, timeout)
     data = b""
     while len(data) < count and (more := reader.read(count - len(data))):
@@ -133,16 +134,19 @@ def _receive(peer: socket.socket, count: int, timeout: float) -> bytes:
 
 
 def measure(address: str, port: int, token: str, timeout: float) -> LinkSpeed:
-    """Measures the connection to a host that serves.
+    """Measures the connection to a host with a `LinkServer`.
 
     Args:
-        address: Of the host.
-        port: Where it serves.
-        token: That of its `LinkServer`.
-        timeout: Seconds for it to answer, each time.
+        address: String, the address of the host.
+        port: Integer, the port of the server.
+        token: String, the token of the server.
+        timeout: Float, the seconds for each answer.
+
+    Returns:
+        The `LinkSpeed`.
 
     Raises:
-        OSError: If it is not reached, or does not answer.
+        OSError: If the server cannot be reached, or does not answer.
     """
     with _connect(address, port, token, _PING, timeout) as peer:
         times = []

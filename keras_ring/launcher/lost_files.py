@@ -1,27 +1,27 @@
-"""Files that tell about a job, and could not be written."""
+"""Messages about output files of a job that could not be written."""
 
 from pathlib import Path
 
 from keras_ring.launcher.usage import say
 
-# Of those that are not told one by one.
+# Names in the last message.
 _MOST_NAMES = 4
 
 
 class LostFiles:
-    """Tells of files without which a job goes on.
+    """The files that could not be written, while the job goes on.
 
-    What only tells about a training is no reason to end it: its disk may be
-    full, its server away.
+    A full disk or a lost file server is no reason to end a training if the
+    files only describe it.
     """
 
     def __init__(self) -> None:
-        # Reasons that were told.
+        # Reasons that were printed.
         self._told: set[str] = set()
         self._untold: list[str] = []
 
     def note(self, path: str | Path, error: OSError) -> None:
-        """Says which file cannot be written, the first for each reason."""
+        """Records a lost file, and prints a message for each new reason."""
         reason = error.strerror or str(error)
         if reason in self._told:
             self._untold.append(str(path))
@@ -33,7 +33,7 @@ class LostFiles:
         )
 
     def tell_others(self) -> None:
-        """Names the other files, at the end."""
+        """Prints the names of the other files, at the end of a job."""
         if not self._untold:
             return
         names = ", ".join(self._untold[:_MOST_NAMES])

@@ -1,7 +1,7 @@
 """Serves the metrics of a job to Prometheus, over HTTP.
 
-Everybody who connects is a stranger until he has sent the token: what one of
-them can take from the launcher is bounded.
+The resources that a client can take from the launcher before it has sent the
+token are bounded.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from keras_ring.live.pages import Page
 
 _PATH = "/metrics"
 _MAX_CONNECTIONS = 8
-# A server that nobody asks sleeps; `stop` wakes it.
+# Seconds that an idle server sleeps; `stop` wakes it.
 _WAKE_SECONDS = 3600.0
 # Seconds for a whole request to arrive, and for an answer to be taken.
 _PATIENCE = 10.0
@@ -32,17 +32,17 @@ _MISSING = (
 )
 
 _Read = Callable[[], Sequence[Page]]
-# Takes what reads the pages of a job, once there is one.
+# Takes a function that reads the pages of a job, once the job runs.
 Show = Callable[[_Read], None]
 
 
 class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
-    """Answers Prometheus.
+    """The HTTP server that answers Prometheus.
 
     Args:
-        host: Name or address on which to listen.
-        port: Port, or 0 for any.
-        token: What Prometheus has to send.
+        host: String, the name or address on which to listen.
+        port: Integer, the port, or `0` for any.
+        token: `Token` that Prometheus has to send.
 
     Raises:
         UsageError: If it cannot listen there, or a package is missing.
@@ -73,27 +73,28 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
             ) from error
 
     def server_bind(self) -> None:
-        """Binds the socket; unlike HTTPServer, it asks no name server."""
+        """Binds the socket. Unlike HTTPServer, it asks no name server."""
         socketserver.TCPServer.server_bind(self)
         self.server_name = str(self.server_address[0])
         self.server_port = self.server_address[1]
 
     def stop(self) -> None:
         """Ends `serve_forever`, which runs in another thread."""
-        # Its socket is ready then, and it looks whether it is to end.
+        # This makes the socket ready, so that the loop wakes and ends.
         self.socket.shutdown(socket.SHUT_RDWR)
         self.shutdown()
 
     def show(self, read: _Read) -> None:
-        """Shows what `read` returns, from now on."""
+        """Sets the function that returns the pages to serve."""
         self._read = read
 
     def accepts(self, peer: socket.socket, authorization: str) -> bool:
         """Returns whether a request may be answered.
 
         Args:
-            peer: The connection that it came by, which keeps its place then.
-            authorization: What it says of itself.
+            peer: The connection of the request. If the request is accepted, no
+                new connection can replace it.
+            authorization: String, the `Authorization` header of the request.
         """
         given = authorization.encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._token):
@@ -105,20 +106,20 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         """Returns the type and the text of the metrics.
 
         Args:
-            accept: The types that are wanted, as HTTP names them.
+            accept: String, the `Accept` header of the request.
         """
         encode, kind = self._exposition.choose_encoder(accept)
         return kind, encode(self.registry)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread, if need be in the place of a stranger."""
+        """Answers in a thread. May close an unauthenticated connection."""
         if not self._places.take(request):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
-            # There was no thread for it.
+            # The thread could not be started.
             self._places.leave()
             raise
 
@@ -130,16 +131,16 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
             self._places.leave()
 
     def shutdown_request(self, request: Any) -> None:
-        """Closes a connection, which nobody else ends any more."""
+        """Closes a connection, which no new one replaces any more."""
         self._places.keep(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing: it is the other end's connection that broke."""
+        """Prints nothing: the other end has broken the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     server: MetricsServer
 
@@ -149,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(TimelyReader(self.request, _PATIENCE))
 
     def do_GET(self) -> None:
-        # Python counts this one for the whole of an answer.
+        # The time limit holds for each whole call of `sendall`.
         self.connection.settimeout(_PATIENCE)
         authorization = self.headers.get("Authorization", "")
         if not self.server.accepts(self.connection, authorization):
@@ -183,12 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
         return "keras-ring"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: the launcher's output is that of the ranks."""
+        """Prints nothing: the launcher's output is that of the ranks."""
 
 
 def _prometheus() -> tuple[Any, Any, Any]:
     try:
-        # By name: a job without metrics needs no prometheus_client.
+        # Imported here, because a job without metrics needs no
+        # prometheus_client.
         exposition = importlib.import_module("prometheus_client.exposition")
         registry = importlib.import_module("prometheus_client.registry")
         metrics = importlib.import_module("keras_ring.live.metrics")
@@ -206,11 +208,14 @@ def serving(
     """Serves metrics inside of the block.
 
     Args:
-        place: The host and the port on which to listen; None for no metrics.
-        environment: That of the launcher, which may have the token.
+        place: Tuple of the host and the port on which to listen. `None` for no
+            metrics.
+        environment: The environment variables of the launcher, which may have
+            the token.
 
     Yields:
-        A function that takes what reads the pages, once there is a job.
+        Function to call with a function that reads the pages, once the job
+        runs.
 
     Raises:
         UsageError: If it cannot listen there, or a package is missing.

@@ -17,32 +17,33 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{16,}")
 
 @dataclass(frozen=True)
 class Token:
-    """A secret.
+    """The secret of a metrics server.
 
     Args:
-        text: What has to be sent.
-        path: The file that holds it; None if it is in the environment.
+        text: String, the secret that clients have to send.
+        path: Path of the file with the secret. `None` if it is in the
+            environment.
     """
 
     text: str
     path: Path | None
 
     def __repr__(self) -> str:
-        """Leaves the secret out, so no log can hold it."""
+        """Returns a text without the secret, so that no log contains it."""
         return f"Token(path={self.path})"
 
 
 def find_token(environment: Mapping[str, str]) -> Token:
     """Returns the secret that the user has set, or that of a file.
 
-    The file is made where there is none, and then stays, so that Prometheus'
-    configuration holds for the next job.
+    The file is made if it does not exist, and is kept, so that the
+    configuration of Prometheus is valid for the next job.
 
     Args:
-        environment: That of the launcher.
+        environment: The environment variables of the launcher.
 
     Raises:
-        UsageError: If the secret is none, or others can read it.
+        UsageError: If the secret is invalid, or others can read it.
     """
     text = environment.get(contract.METRICS_TOKEN)
     if text is not None:
@@ -64,13 +65,13 @@ def find_token(environment: Mapping[str, str]) -> Token:
 
 def _path(environment: Mapping[str, str]) -> Path:
     home = environment.get("XDG_CONFIG_HOME", "")
-    # What is no absolute path is to be ignored, says that specification.
+    # The XDG specification says that relative paths are ignored.
     base = Path(home) if home.startswith("/") else Path.home() / ".config"
     return base / "keras_ring" / "metrics.token"
 
 
 def _read(path: Path) -> str:
-    """Returns the token of a file; `""` if there is no such file."""
+    """Returns the token of a file, or `""` if there is no such file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -98,7 +99,7 @@ def _make(path: Path) -> str:
     with open(os.open(part, flags, 0o600), "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(32) + "\n")
     try:
-        # Of several launchers at once, one makes it and all use it.
+        # If several launchers start at once, one makes the file and all use it.
         os.link(part, path)
     except FileExistsError:
         pass

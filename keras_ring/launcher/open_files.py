@@ -1,4 +1,4 @@
-"""The limit of open files, of which a launcher has some for each rank."""
+"""The limit of open files: a launcher needs some for each rank."""
 
 import contextlib
 import os
@@ -7,28 +7,30 @@ from collections.abc import Iterator
 
 from keras_ring.launcher.usage import UsageError
 
-# The end of a rank, and its two streams.
+# Descriptors for the end of a rank and its two streams.
 _OF_A_RANK = 3
-# The streams of an agent.
+# Descriptors for the streams of an agent.
 _OF_A_HOST = 3
 # Files of `--output-dir`.
 _KEPT_OF_A_RANK = 2
-# What else is open, for a moment or for the job.
+# Other descriptors, open briefly or during the job.
 _OTHERS = 32
 _UNLIMITED = resource.RLIM_INFINITY
 
 
 def make_room(*, ranks: int, hosts: int = 0, kept_ranks: int = 0) -> int | None:
-    """Raises the soft limit, as far as a launcher or an agent needs it.
+    """Raises the soft limit to what a launcher or an agent needs.
 
     Args:
-        ranks: Ranks that are its children.
-        hosts: Agents that are.
-        kept_ranks: Ranks whose output it writes to files.
+        ranks: Integer, the number of ranks that are its children.
+        hosts: Integer, the number of agents that are its children.
+        kept_ranks: Integer, the number of ranks whose output it writes to
+            files.
 
     Returns:
-        The soft limit that it was, for children: some programs cannot cope
-        with a higher one (`select`). None if it has not been raised.
+        Integer, the previous soft limit, to be restored in children, because
+        some programs fail with a higher one (`select`). `None` if the limit has
+        not been raised.
 
     Raises:
         UsageError: If the hard limit is too low.
@@ -58,7 +60,7 @@ def make_room(*, ranks: int, hosts: int = 0, kept_ranks: int = 0) -> int | None:
 def room(
     *, ranks: int, hosts: int = 0, kept_ranks: int = 0
 ) -> Iterator[int | None]:
-    """Does `make_room` for the block, and gives the limit back.
+    """Calls `make_room` for the block, and restores the limit after it.
 
     Args:
         ranks: As in `make_room`.
@@ -66,7 +68,7 @@ def room(
         kept_ranks: As in `make_room`.
 
     Yields:
-        What `make_room` returns.
+        The result of `make_room`.
     """
     before = make_room(ranks=ranks, hosts=hosts, kept_ranks=kept_ranks)
     try:
@@ -77,6 +79,6 @@ def room(
 
 
 def restore(soft: int) -> None:
-    """Sets the soft limit to what it was."""
+    """Sets the soft limit to this value."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -19,11 +19,11 @@ _FULL = 1024 * 1024
 
 
 class LineSplitter:
-    """Cuts a stream of bytes into lines.
+    """A parser that cuts a stream of bytes into lines.
 
-    A carriage return ends a line as well: progress bars use it alone. Of
-    several such updates that arrive together only the last one is kept. Bytes
-    stay bytes, as a rank may print what is not UTF-8.
+    A carriage return ends a line as well, because progress bars use it alone.
+    If several such updates arrive together, only the last one is kept. Lines
+    are bytes, because a rank may print text that is not UTF-8.
     """
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class LineSplitter:
             else:
                 self._add(lines, line, piece[len(line) :])
         while len(self._rest) > _MAX_LINE:
-            # Held back any longer, a line without end would fill the memory.
+            # Without this limit, a line without end would fill the memory.
             self._add(lines, self._rest[:_MAX_LINE], b"\n")
             self._rest = self._rest[_MAX_LINE:]
         return lines
 
     def _add(self, lines: list[bytes], line: bytes, end: bytes) -> None:
         if not line and self._after_return:
-            # "\r", then "\n": the line is already out.
+            # "\r", then "\n": the line has been returned already.
             self._after_return = end == b"\r"
             return
         if self._after_return and lines:
@@ -65,31 +65,31 @@ class LineSplitter:
 
 
 class Tail:
-    """Keeps the last lines of a rank."""
+    """The last lines of a rank."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
 
     def add(self, line: bytes) -> None:
-        """Takes note of a line."""
+        """Adds a line."""
         self._lines.append(line[:_MAX_TAIL_LINE])
 
     def text(self) -> list[str]:
-        """Returns the last lines; what is not UTF-8 is escaped."""
+        """Returns the last lines, with bytes that are not UTF-8 escaped."""
         return [
             line.decode("utf-8", "backslashreplace") for line in self._lines
         ]
 
 
 class Sink:
-    """Writes to a descriptor that may be slow, such as a pipe to `less`.
+    """A buffered writer to a descriptor that may be slow, such as a pipe.
 
-    A blocked write would stop the launcher from looking after its ranks, and
-    O_NONBLOCK would be set for every process that shares the terminal. So
-    bytes wait here, and go out in pieces that a ready descriptor takes.
+    A blocked write would keep the launcher from watching its ranks, and
+    O_NONBLOCK would be set for every process that shares the terminal. So bytes
+    wait in a buffer, and are written in pieces that a ready descriptor takes.
 
     Args:
-        fd: The descriptor; it stays open.
+        fd: Integer, the descriptor, which stays open.
     """
 
     def __init__(self, fd: int) -> None:
@@ -100,41 +100,44 @@ class Sink:
 
     @property
     def empty(self) -> bool:
-        """Whether everything has been written."""
+        """Returns whether all bytes have been written."""
         return not self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether so much is waiting that ranks should be held up."""
+        """Returns whether so many bytes wait that ranks should wait, too."""
         return len(self._waiting) > _FULL
 
     def put(self, text: bytes) -> None:
-        """Adds bytes to what is to be written."""
+        """Adds bytes to the buffer."""
         self._waiting += text
 
     def discard(self) -> None:
-        """Drops what was not written."""
+        """Drops the bytes that have not been written."""
         self._waiting.clear()
 
     def write_some(self) -> None:
-        """Writes one piece; call it when the descriptor is ready."""
+        """Writes one piece. Call it when the descriptor is ready."""
         piece = self._waiting[:_MAX_WRITE]
-        # Whole lines where possible: the other stream may share a terminal.
+        # Write whole lines if possible: the other stream may share the
+        # terminal.
         end = piece.rfind(b"\n") + 1 or len(piece)
         del self._waiting[: os.write(self.fd, piece[:end])]
 
     def write_all(self) -> None:
-        """Writes everything, to descriptors that do not block."""
+        """Writes all bytes, to a descriptor that does not block."""
         while self._waiting:
             self.write_some()
 
     def write(self) -> bool:
-        """Writes what the descriptor takes; call it when that is ready.
+        """Writes bytes that wait. Call it when the descriptor is ready.
 
-        A file that cannot be written loses what it does not take.
+        If the write fails, the bytes are dropped. For a file, the loss is
+        reported.
 
         Returns:
-            Whether somebody may still read what is written.
+            Boolean, whether a reader may still be there. Always `True` for a
+            file.
         """
         try:
             if self.always_ready:
@@ -150,7 +153,7 @@ class Sink:
 
 
 def _always_ready(fd: int) -> bool:
-    """Whether a descriptor, as one of a file, cannot be waited for."""
+    """Returns whether one cannot wait for a descriptor, such as a file."""
     with select.epoll() as probe:
         try:
             probe.register(fd, select.EPOLLOUT)
@@ -170,19 +173,20 @@ class Line(NamedTuple):
     """A line of a rank."""
 
     text: bytes
-    """What it says."""
+    """The message."""
     shown: bytes
-    """As what it is shown, but for its rank."""
+    """The line to show, without the prefix of the rank."""
 
 
 class RankStream:
-    """One output stream of one rank, on its way to where it is shown.
+    """One output stream of one rank, cut into lines to show.
 
     Args:
-        show: Takes each line.
-        file: Gets the bytes as they are; None for no file.
-        record: Makes something else of each line, which then goes to the file
-            as well. Defaults to nothing else.
+        show: Function called with each line.
+        file: `OutputFile` to which the output is written. `None` for no file.
+        record: Function that converts each line; the result is written to the
+            file as well. By default, lines are not converted, and the file gets
+            the original bytes.
     """
 
     def __init__(
@@ -197,7 +201,7 @@ class RankStream:
         self._splitter = LineSplitter()
 
     def feed(self, data: bytes) -> None:
-        """Takes what has arrived."""
+        """Processes bytes that have arrived."""
         if self._file is not None and self._record is None:
             self._file.write(data)
             self._file.flush()
@@ -227,9 +231,9 @@ class PipedStream:
     """A stream that comes through a pipe.
 
     Args:
-        fd: The reading end.
-        sink: Where its lines go in the end.
-        stream: Takes what is read.
+        fd: Integer, the descriptor of the reading end.
+        sink: `Sink` to which its lines are written in the end.
+        stream: `RankStream` that gets the bytes.
     """
 
     fd: int
@@ -237,7 +241,7 @@ class PipedStream:
     stream: RankStream
 
     def read(self) -> bool:
-        """Takes what has arrived; returns False at the end of the stream."""
+        """Reads bytes that have arrived. Returns `False` at the end."""
         data = os.read(self.fd, 64 * 1024)
         self.stream.feed(data)
         return bool(data)

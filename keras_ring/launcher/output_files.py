@@ -1,4 +1,4 @@
-"""The files of `--output-dir`, which keep what ranks print."""
+"""The files of `--output-dir`, which keep the output of ranks."""
 
 import contextlib
 import errno
@@ -12,34 +12,34 @@ from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.rotation import RotatingFile
 from keras_ring.launcher.usage import UsageError
 
-# Of a disk or of its server, which are not the user's mistake.
+# Errors of a disk or a file server, which are not the user's mistake.
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 _FOLDER = re.compile(r"rank\.([0-9]+)")
-# Of a rank, and of a process set.
+# Flight records of a rank and of its process sets.
 _FLIGHT = re.compile(r"flight\.[0-9]+\.([0-9]+\.(set\.[0-9]+\.)?)?json")
 _FILE = re.compile(r"std(out|err)(\.[0-9]+)?")
 
 
 class OutputFile(Protocol):
-    """A file that keeps what a rank prints."""
+    """A file that keeps the output of a rank."""
 
     def write(self, data: bytes, /) -> object:
-        """Adds bytes."""
+        """Appends bytes."""
 
     def flush(self) -> None:
-        """Has the system take them."""
+        """Flushes buffered bytes to the operating system."""
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
 
 
 class _Forgiving:
     """A file that is given up as soon as it cannot be written.
 
     Args:
-        path: Of the file.
-        make: Opens it.
-        lost: Is told of the failure.
+        path: Path of the file.
+        make: Function that opens the file.
+        lost: `LostFiles` that records the failure.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class _Forgiving:
                 self._file.flush()
 
     def close(self) -> None:
-        # Some file systems tell only now that there was no room.
+        # Some file systems report only now that there was no room.
         if self._file is not None:
             with self._giving_up():
                 self._file.close()
@@ -76,20 +76,21 @@ class _Forgiving:
             self._lost.note(self._path, error)
             file, self._file = self._file, None
             if file is not None:
-                # Which tries once more to write what is in its buffer.
+                # `close` tries once more to write its buffer.
                 with contextlib.suppress(OSError):
                     file.close()
 
 
 @dataclass(frozen=True)
 class OutputFiles:
-    """Where each rank's output is kept.
+    """The files that keep each rank's output.
 
     Args:
-        directory: That of `--output-dir`; None for no files.
-        limit: Bytes of a file, which is then followed by another; 0 for no
-            limit.
-        backups: How many files are kept beside the one that is written to.
+        directory: Path given to `--output-dir`. `None` for no files.
+        limit: Integer, the bytes of a file, after which a new one is begun. `0`
+            for no limit.
+        backups: Integer, the number of full files to keep beside the current
+            one.
     """
 
     directory: Path | None = None
@@ -97,16 +98,17 @@ class OutputFiles:
     backups: int = 0
 
     def prepare(self, size: int) -> None:
-        """Makes the directory; removes what an earlier job has left.
+        """Makes the directory, and removes files of an earlier job.
 
-        That is the output of ranks that this job has not, as it replaces that
-        of the others; and all flight records, which not every rank replaces.
+        It removes the output of ranks that this job does not have; the job
+        replaces that of the other ranks. It also removes all flight records,
+        because not every rank writes a new one.
 
         Args:
-            size: Number of ranks.
+            size: Integer, the number of ranks.
 
         Raises:
-            UsageError: If the directory cannot be one.
+            UsageError: If the directory cannot be made.
         """
         if self.directory is None:
             return
@@ -114,7 +116,7 @@ class OutputFiles:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             if error.errno in _OF_THE_DISK:
-                # Told of the first file.
+                # The first file that cannot be written is reported.
                 return
             raise UsageError(
                 f"--output-dir {self.directory}: {error.strerror}"
@@ -130,16 +132,16 @@ class OutputFiles:
 
     @staticmethod
     def flights(directory: Path) -> Path:
-        """Returns where flight records go, unless the user says."""
+        """Returns the default directory of flight records."""
         return directory / "flight"
 
     def open(self, rank: int, name: str, lost: LostFiles) -> OutputFile | None:
         """Returns the file that keeps one stream of a rank, if there is any.
 
         Args:
-            rank: Index of the rank.
-            name: `"stdout"` or `"stderr"`.
-            lost: Is told if it cannot be written.
+            rank: Integer, the rank.
+            name: String, `"stdout"` or `"stderr"`.
+            lost: `LostFiles` that records a failure.
         """
         if self.directory is None:
             return None
@@ -154,7 +156,7 @@ class OutputFiles:
 
 
 def _remove(folder: Path) -> None:
-    """Removes what a job has kept of a rank, and nothing else."""
+    """Removes the output files of a rank, and no other files."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
             if _FILE.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""How patient a launcher is, by its options and variables."""
+"""The time limits of a launcher, from its options and variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from keras_ring._launch_protocol import time_limits
 from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring.launcher.usage import UsageError
 
-# Seconds between SIGTERM and SIGKILL where a host is lost, unless the user
-# says: that it is took some seconds to be known.
+# Default seconds between SIGTERM and SIGKILL if a host is lost. They are few,
+# because it took some seconds to notice the loss.
 _LOSS_GRACE = 1.0
-# Of the seconds that ssh gets to connect to a host, those that a connection
-# between two hosts gets; and how many these are at least.
+# The time limit of a connection between two hosts, as a share of that of ssh,
+# and its minimum in seconds.
 _REACH_SHARE = 1 / 3
 _LEAST_REACH = 3.0
 
@@ -22,15 +22,18 @@ def _default(name: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Limits of time, in seconds; infinite where there is none.
+    """Time limits in seconds; infinite if there is no limit.
 
     Args:
-        grace_period: Between a forwarded signal and SIGKILL.
-        failure_wait: That the other ranks get after one has failed.
-        failure_grace: Between SIGTERM and SIGKILL after that.
-        loss_grace: The same where a host is lost.
-        host_timeout: Without a sign of life of a host.
-        connect_timeout: For ssh to connect.
+        grace_period: Float, the time between a forwarded signal and SIGKILL.
+        failure_wait: Float, the time until SIGTERM to the other ranks after one
+            has failed.
+        failure_grace: Float, the time between that SIGTERM and SIGKILL.
+        loss_grace: Float, the time between SIGTERM and SIGKILL after a host was
+            lost.
+        host_timeout: Float, the time without a sign of life after which a host
+            is lost.
+        connect_timeout: Float, the time for ssh to connect.
     """
 
     grace_period: float = _default(time_limits.GRACE_PERIOD)
@@ -42,21 +45,22 @@ class Patience:
 
     @property
     def reach_timeout(self) -> float:
-        """Seconds for one host to answer another one, at one address."""
+        """The seconds for one host to answer another one, at one address."""
         return max(_LEAST_REACH, _REACH_SHARE * self.connect_timeout)
 
     @classmethod
     def of(
         cls, options: Mapping[str, str], environment: Mapping[str, str]
     ) -> "Patience":
-        """Returns that of a job.
+        """Returns the time limits of a job.
 
         Args:
-            options: What the user has typed, by the name of the variable.
-            environment: Of the launcher.
+            options: Dictionary of the options that the user gave, by the name
+                of the variable.
+            environment: The environment variables of the launcher.
 
         Raises:
-            UsageError: If a limit makes no sense.
+            UsageError: If a limit is invalid.
         """
         given: dict[str, float] = {}
         for name, limit in LIMITS.items():

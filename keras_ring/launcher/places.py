@@ -1,4 +1,4 @@
-"""Directories that a launcher needs, and that may not be there."""
+"""Directories that a launcher needs, and that may not exist."""
 
 import os
 import tempfile
@@ -8,10 +8,10 @@ from keras_ring.launcher.usage import UsageError
 
 
 def temporary_directory() -> Path:
-    """Returns where temporary files go.
+    """Returns the directory of temporary files.
 
     Raises:
-        UsageError: If there is no such place, as in a container whose file
+        UsageError: If there is no such directory, as in a container whose file
             system is read-only.
     """
     try:
@@ -27,7 +27,7 @@ def working_directory() -> str:
     """Returns the working directory.
 
     Raises:
-        UsageError: If it is gone.
+        UsageError: If it does not exist any more.
     """
     try:
         return os.getcwd()
@@ -38,10 +38,11 @@ def working_directory() -> str:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """Returns a path from the root, which others understand as well.
+    """Returns an absolute path, which is valid for other processes as well.
 
     Raises:
-        UsageError: If it begins in a working directory that is gone.
+        UsageError: If the path is relative and the working directory does not
+            exist any more.
     """
     if os.path.isabs(path):
         return Path(os.path.normpath(path))

@@ -1,4 +1,4 @@
-"""From what the user asked for to a checked plan; nothing is started here."""
+"""Makes a checked plan from a request of the user, and starts nothing."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -38,37 +38,45 @@ class LaunchPlan:
     """A job as it is to be started.
 
     Args:
-        size: Number of ranks.
-        command: Program and arguments, the same for every rank.
-        environment: What each rank's environment is built on.
-        output: The files that keep each rank's output.
-        prefix_timestamp: Whether each line of output starts with the time.
-        stdout: Of which ranks standard output is shown: `ALL`, or `RANK_0`.
-        log_source: Who says what the launcher says, where lines are objects of
-            JSON; None where they are text.
-        key: The secret of the job.
-        flight_directory: Where the ranks leave flight records; None if they
-            are to leave none.
-        timeline: The file that is made of the ranks' timelines; None for none.
-        metrics: Host and port on which metrics are served; None for none.
-        fold: Whether lines that ranks print alike to standard error are shown
-            once.
-        cpus: The processors that each rank may run on; empty for no limit.
-            On several hosts each agent divides its own.
-        places: The hosts, where any of them is another; else empty.
-        shell: How they are reached.
-        directory: The working directory of the ranks there.
-        interface: Which of their addresses ranks use; `""` for any.
-        ports: The first and the last port on which ranks listen.
-        files: Directory whose files go to all hosts, where the word `FILES`
-            of the command is replaced by theirs, and into which results come.
-        threads: Value of `--threads`, for the agents.
-        bind: Whether `--bind` was given, for the agents.
-        notes: What the user is told before the start, line by line.
-        stdin: What each rank reads from standard input.
-        open_files: The soft limit of open files of ranks on this host; None
-            for that of this process.
-        patience: How long is waited for ranks and hosts.
+        size: Integer, the number of ranks.
+        command: Tuple of strings, the program and its arguments, the same for
+            every rank.
+        environment: Environment variables to which those of each rank are
+            added.
+        output: `OutputFiles` that keep each rank's output.
+        prefix_timestamp: Boolean, whether each line of output starts with the
+            time.
+        stdout: String, the ranks whose standard output is shown: `ALL` or
+            `RANK_0`.
+        log_source: `LogSource` of the launcher's own lines, if lines are JSON
+            objects. `None` if they are text.
+        key: String, the secret of the job.
+        flight_directory: Path of the directory of flight records. `None` if the
+            ranks write none.
+        timeline: Path of the file made of the ranks' timelines. `None` for no
+            timeline.
+        metrics: Tuple of the host and the port on which metrics are served.
+            `None` for no metrics.
+        fold: Boolean, whether lines that ranks print alike to standard error
+            are shown once.
+        cpus: Tuple of the processors that each rank may run on; empty for no
+            limit. On several hosts, each agent divides its own processors.
+        places: Tuple of `HostRanks`, the hosts of the job. Empty if all ranks
+            are on this host.
+        shell: `RemoteShell` that reaches the hosts.
+        directory: String, the working directory of the ranks on the hosts.
+        interface: String, the networks that ranks use; `""` for any.
+        ports: Tuple of the first and the last port on which ranks listen.
+        files: Path of a directory whose files are copied to all hosts. The word
+            `FILES` in the command is replaced by the directory of the copies,
+            and results are written to the original.
+        threads: Integer, the value of `--threads`, for the agents.
+        bind: Boolean, whether `--bind` was given, for the agents.
+        notes: Tuple of lines that are printed before the start.
+        stdin: Bytes that each rank reads from standard input.
+        open_files: Integer, the soft limit of open files of ranks on this host.
+            `None` for that of this process.
+        patience: `Patience`, the time limits for ranks and hosts.
     """
 
     size: int
@@ -107,10 +115,10 @@ def make_plan(
     """Checks a request and returns the plan for it.
 
     Args:
-        request: What the user asked for.
-        environment: The environment of the launcher.
-        own_names: How this host calls itself, beside the loopback names.
-        machine: What the ranks share. Defaults to this host.
+        request: `RunRequest` of the user.
+        environment: The environment variables of the launcher.
+        own_names: Names of this host, in addition to the loopback names.
+        machine: `Machine` that the ranks share. Defaults to this host.
 
     Raises:
         UsageError: If any part of the request is wrong.
@@ -123,7 +131,7 @@ def make_plan(
     of_ranks = rank_environment(request, environment, remote=remote)
     key = new_key()
     output = output_files(request)
-    # These three tell the ranks.
+    # These three set variables of the ranks.
     source = launcher_log_source(request, of_ranks, key)
     flights = flight_directory(output, of_ranks)
     timeline = timeline_file(request.timeline, of_ranks)
@@ -173,7 +181,7 @@ def _on_hosts(
     places: tuple[HostRanks, ...],
     shell: RemoteShell,
 ) -> LaunchPlan:
-    """What is to be checked there, the agents check."""
+    """Returns the plan for several hosts; agents check the command there."""
     if not plan.command:
         check_command(plan.command, None)
     return replace(
@@ -192,7 +200,7 @@ def plan_of_hosts(
     own_names: Collection[str],
     environment: Mapping[str, str],
 ) -> LaunchPlan:
-    """Returns a plan that runs nothing, to look at hosts.
+    """Returns a plan without a job, to check hosts.
 
     Raises:
         UsageError: If the hosts are malformed.

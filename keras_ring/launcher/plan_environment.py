@@ -1,4 +1,4 @@
-"""Of a plan, the environment that each rank's is built on."""
+"""The environment variables of a plan, to which those of a rank are added."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from keras_ring.launcher.usage import UsageError
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HASH_SEED = "PYTHONHASHSEED"
-# Of this host or of this login, and nothing to ranks elsewhere.
+# Variables of this host or login, which are wrong on other hosts.
 _NOT_FORWARDED = re.compile(
     r"HOME|HOSTNAME|LOGNAME|MAIL|OLDPWD|PWD|SHELL|SHLVL|TMPDIR|USER|_|DISPLAY"
     r"|XAUTHORITY|(SSH|XDG|DBUS|SLURM|SLURMD|PMI|PMIX|PRTE|OMPI)_.*"
@@ -23,19 +23,19 @@ _NOT_FORWARDED = re.compile(
 def rank_environment(
     request: RunRequest, environment: Mapping[str, str], *, remote: bool
 ) -> dict[str, str]:
-    """Returns the variables of ranks, but for those of what a job leaves.
+    """Returns the variables of ranks, without those of the job's outputs.
 
     Args:
-        request: What the user asked for.
-        environment: The environment of the launcher.
-        remote: Whether any of the ranks is on another host.
+        request: `RunRequest` of the user.
+        environment: The environment variables of the launcher.
+        remote: Boolean, whether any of the ranks is on another host.
 
     Raises:
         UsageError: If a variable, or an option that becomes one, is wrong.
     """
     made = _forwarded(environment) if remote else dict(environment)
     if contract.RANK in environment:
-        # A rank that starts a job of its own, which is another program.
+        # This process is a rank that starts a job of another program.
         for name in auto_options.OPTIONS:
             made.pop(name, None)
     for text in request.variables:
@@ -53,7 +53,7 @@ def rank_environment(
     made.update(_auto(request, made))
     if not made.get(tensorflow_lines.LEVEL):
         made[tensorflow_lines.LEVEL] = str(tensorflow_lines.QUIET)
-    # Of the launcher alone.
+    # Variables for the launcher only.
     for name in (contract.METRICS_TOKEN, *LIMITS):
         made.pop(name, None)
     check_settings(made)
@@ -88,7 +88,7 @@ def _autotune(request: RunRequest) -> dict[str, str]:
     log = request.autotune_log
     given = {
         contract.AUTOTUNE: "1" if request.autotune else None,
-        # A rank may run elsewhere.
+        # A rank may have another working directory.
         contract.AUTOTUNE_LOG: log and str(absolute(log)),
         contract.AUTOTUNE_WARMUP_SAMPLES: request.autotune_warmup_samples,
         contract.AUTOTUNE_STEPS_PER_SAMPLE: request.autotune_steps_per_sample,
@@ -121,7 +121,7 @@ def _auto(
             raise UsageError(f"{option} {text} is for --auto: add --auto")
         given[name] = text
     if is_on and not environment.get(_HASH_SEED):
-        # Or the words of a set, and what a program numbers in the order of
-        # them, would come in another order on each rank.
+        # Otherwise the order of the strings in a set would differ between
+        # ranks, and so would numbers that a program assigns in that order.
         given[_HASH_SEED] = "0"
     return given

@@ -1,4 +1,4 @@
-"""Of a plan, where the ranks are, how many, and how these hosts are reached."""
+"""The hosts of a plan, the number of ranks, and the way to reach the hosts."""
 
 import math
 import shlex
@@ -18,17 +18,21 @@ _MAX_RANKS = 4096
 def hosts_of_job(
     request: RunRequest, environment: Mapping[str, str], patience: Patience
 ) -> tuple[tuple[Host, ...], RemoteShell]:
-    """Returns the hosts, and how they are reached.
+    """Returns the hosts of a job, and the command that reaches them.
 
-    Those of a Slurm allocation, where the user names none.
+    If the user names no hosts, they are those of a Slurm allocation.
 
     Args:
-        request: What the user asked for.
-        environment: The environment of the launcher.
-        patience: How long is waited for hosts.
+        request: `RunRequest` of the user.
+        environment: The environment variables of the launcher.
+        patience: `Patience`, the time limits for hosts.
+
+    Returns:
+        Tuple of the hosts, which is empty if all ranks are on this host, and
+        the `RemoteShell`.
 
     Raises:
-        UsageError: If they are malformed, or the allocation is too small.
+        UsageError: If the hosts are malformed, or the allocation is too small.
     """
     hosts = named_hosts(request)
     shell = remote_shell(request, patience)
@@ -50,11 +54,13 @@ def job_size(asked: int | None, hosts: Sequence[Host]) -> int:
     """Returns the number of ranks.
 
     Args:
-        asked: Value of `-np`.
-        hosts: Of the job; none where all ranks are on this one.
+        asked: Integer, the value of `-np`, or `None`.
+        hosts: Sequence of `Host`s, which is empty if all ranks are on this
+            host.
 
     Raises:
-        UsageError: If it is not said, or the hosts are too small for it.
+        UsageError: If the number is missing or out of range, or the hosts have
+            too few slots.
     """
     size = asked
     if hosts:
@@ -74,7 +80,7 @@ def job_size(asked: int | None, hosts: Sequence[Host]) -> int:
 
 
 def named_hosts(request: RunRequest) -> tuple[Host, ...]:
-    """Returns the hosts that the user names; `()` if none.
+    """Returns the hosts that the user names, or `()`.
 
     Raises:
         UsageError: If they are malformed.
@@ -87,7 +93,7 @@ def named_hosts(request: RunRequest) -> tuple[Host, ...]:
 
 
 def remote_shell(request: RunRequest, patience: Patience) -> RemoteShell:
-    """Returns how the hosts of a request are reached.
+    """Returns the command that reaches the hosts of a request.
 
     Raises:
         UsageError: If `--rsh` is malformed.
@@ -105,7 +111,7 @@ def remote_shell(request: RunRequest, patience: Patience) -> RemoteShell:
 
 
 def port_range(text: str | None) -> tuple[int, int] | None:
-    """Returns the first and the last port of `--port-range`, if it was given.
+    """Returns the first and the last port of `--port-range`, if given.
 
     Raises:
         UsageError: If it is malformed.

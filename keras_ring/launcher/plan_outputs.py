@@ -1,4 +1,4 @@
-"""Of a plan, what the job shows of its ranks, and what it leaves of them."""
+"""The outputs of a plan: shown streams, files, timeline and metrics."""
 
 import secrets
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.rotation import check_backups, parse_limit
 from keras_ring.launcher.usage import UsageError
 
-# Files of a rank's stream beside the one that is written to.
+# Default number of full files of a stream beside the current one.
 _BACKUPS = 3
 # Values of `--stdout`.
 RANK_0, ALL = "rank0", "all"
 
 
 def shown_stdout(option: str | None, environment: Mapping[str, str]) -> str:
-    """Returns of which ranks standard output is shown.
+    """Returns the ranks whose standard output is shown, `ALL` or `RANK_0`.
 
     Args:
-        option: Value of `--stdout`.
-        environment: That of the ranks.
+        option: String, the value of `--stdout`, or `None`.
+        environment: The environment variables of the ranks.
 
     Raises:
         UsageError: If the option is wrong.
     """
     if option is None:
-        # As of the one process for which the program was written.
+        # With `--auto`, the output looks like that of a single process.
         return RANK_0 if auto_options.is_on(environment) else ALL
     if option not in (RANK_0, ALL):
         raise UsageError(f"--stdout {option!r}: expected {RANK_0} or {ALL}")
@@ -44,7 +44,7 @@ def shown_stdout(option: str | None, environment: Mapping[str, str]) -> str:
 
 
 def output_files(request: RunRequest) -> OutputFiles:
-    """Returns the files that keep what ranks print.
+    """Returns the files that keep the ranks' output.
 
     Raises:
         UsageError: If their options are wrong.
@@ -64,18 +64,20 @@ def output_files(request: RunRequest) -> OutputFiles:
 def launcher_log_source(
     request: RunRequest, environment: dict[str, str], key: str
 ) -> LogSource | None:
-    """Returns who says what the launcher says, and tells the ranks.
+    """Returns the source of the launcher's own lines.
+
+    Also sets the variables of the ranks for the format of lines.
 
     Args:
-        request: What the user asked for.
-        environment: That of the ranks.
-        key: The secret of the job.
+        request: `RunRequest` of the user.
+        environment: The environment variables of the ranks, which are changed.
+        key: String, the secret of the job.
 
     Returns:
-        None where lines are text.
+        The `LogSource`, or `None` if lines are text.
 
     Raises:
-        UsageError: If the format is none.
+        UsageError: If the format is unknown.
     """
     if request.log_format is not None:
         environment[contract.LOG_FORMAT] = request.log_format
@@ -95,21 +97,21 @@ def launcher_log_source(
 def timeline_file(
     option: str | None, environment: dict[str, str]
 ) -> Path | None:
-    """Returns the file of the timeline, and tells the ranks.
+    """Returns the file of the timeline, and sets the variable of the ranks.
 
     Args:
-        option: Value of `--timeline`.
-        environment: That of the ranks.
+        option: String, the value of `--timeline`, or `None`.
+        environment: The environment variables of the ranks, which are changed.
 
     Returns:
-        None if there is to be none.
+        Path of the file, or `None` for no timeline.
 
     Raises:
-        UsageError: If there cannot be such a file.
+        UsageError: If such a file cannot be made.
     """
     told = environment.pop(contract.TIMELINE, None)
     text = told if option is None else option
-    # A rank that starts a job of its own has that of the job it belongs to.
+    # In a rank that starts another job, the variable is that of its own job.
     if option is None and (not text or contract.RANK in environment):
         return None
     what = f"{contract.TIMELINE} is" if option is None else "--timeline"
@@ -124,7 +126,7 @@ def timeline_file(
 
 
 def metrics_address(request: RunRequest) -> tuple[str, int] | None:
-    """Returns the host and the port of metrics; None for none.
+    """Returns the host and the port of metrics, or `None` for no metrics.
 
     Raises:
         UsageError: If their options are wrong.
@@ -147,14 +149,14 @@ def metrics_address(request: RunRequest) -> tuple[str, int] | None:
 def flight_directory(
     output: OutputFiles, environment: dict[str, str]
 ) -> Path | None:
-    """Returns where ranks leave flight records, and tells them.
+    """Returns the directory of flight records, and sets the ranks' variable.
 
     Args:
-        output: The files that keep what they print.
-        environment: That of the ranks.
+        output: `OutputFiles` that keep the ranks' output.
+        environment: The environment variables of the ranks, which are changed.
 
     Returns:
-        None if they are to leave none.
+        Path of the directory, or `None` for no flight records.
     """
     text = environment.setdefault(
         contract.FLIGHT_DIRECTORY, str(_default_flights(output.directory))
@@ -165,7 +167,7 @@ def flight_directory(
 def _default_flights(output_dir: Path | None) -> Path:
     if output_dir is not None:
         return OutputFiles.flights(absolute(output_dir))
-    # Nobody can guess it, so nobody can have prepared it; and there is none
-    # until a rank has something to tell.
+    # Other users cannot guess the name, so they cannot make the directory
+    # first. It is made when a rank writes the first record.
     name = f"keras-ring-flight-{secrets.token_hex(8)}"
     return temporary_directory() / name

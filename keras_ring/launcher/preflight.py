@@ -1,4 +1,4 @@
-"""What is looked at on all hosts before a job starts there."""
+"""Checks of all hosts before a job starts there."""
 
 import sys
 import time
@@ -10,22 +10,22 @@ from keras_ring.launcher.agent_loop import AgentLoop
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.plan import LaunchPlan
 
-# Beyond what `ssh` is given to connect: for a shell, and for Python.
+# Seconds for a shell and Python to start, beyond the time limit of `ssh`.
 _GREETING_TIME = 30.0
 _ANSWER_TIME = 15.0
 
 
 class HostsError(Exception):
-    """The job cannot start on its hosts; the text is for the user."""
+    """Raised if the job cannot start on its hosts, with a text for the user."""
 
 
 class Preflight:
-    """Starts the agents of a job, and finds out whether they fit together.
+    """The start of the agents of a job, and the checks of their hosts.
 
     Args:
-        plan: Of the job.
-        loop: Gets the agents.
-        stopped: Says whether the user has asked for the end.
+        plan: `LaunchPlan` of the job.
+        loop: `AgentLoop` to which the agents are added.
+        stopped: Function that returns whether the user has asked for the end.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Preflight:
 
     @property
     def answer_time(self) -> float:
-        """Seconds for a host to answer."""
+        """The seconds for a host to answer."""
         return max(_ANSWER_TIME, self._plan.patience.connect_timeout)
 
     def _on_ready(self, agent: AgentConnection, frame: Frame) -> None:
@@ -53,9 +53,11 @@ class Preflight:
         agent.note_time(frame.fields["time"])
 
     def run(self) -> str:
-        """Returns where all hosts reach rank 0, as `host:port`.
+        """Runs all checks, and returns the address of rank 0.
 
-        `""` if the user has asked for the end meanwhile.
+        Returns:
+            String, the `host:port` at which all hosts reach rank 0. `""` if the
+            user has asked for the end meanwhile.
 
         Raises:
             HostsError: If a host cannot be reached, lacks something, or
@@ -69,7 +71,7 @@ class Preflight:
         return self._choose_address()
 
     def gather(self) -> None:
-        """Starts the agents, and waits for what they say of their hosts.
+        """Starts the agents, and waits for the facts of their hosts.
 
         Raises:
             HostsError: If a host cannot be reached.
@@ -100,7 +102,7 @@ class Preflight:
                 ranks=len(place.ranks),
                 threads=self._plan.threads,
                 bind=self._plan.bind,
-                # Of the others, that of this host says nothing.
+                # The limit of this host is meaningless on others.
                 open_files=self._plan.open_files if place.local else None,
                 interface=self._plan.interface,
                 ports=list(self._plan.ports or ()),
@@ -115,10 +117,19 @@ class Preflight:
         done: Callable[[AgentConnection], bool],
         agents: Sequence[AgentConnection] | None = None,
     ) -> None:
-        """Waits until agents have said something.
+        """Waits until agents have sent an answer.
+
+        Returns early if the user has asked for the end.
+
+        Args:
+            what: String, what the agents do, for the error: "did not `what`".
+            seconds: Float, the time limit.
+            done: Function that returns whether an agent has answered.
+            agents: Sequence of agents to wait for. Defaults to all.
 
         Raises:
-            HostsError: If one of them does not, or ends.
+            HostsError: If one of them does not answer in time, or any agent
+                ends.
         """
         wanted = self._loop.agents if agents is None else agents
         end = time.monotonic() + seconds
@@ -138,7 +149,7 @@ class Preflight:
             self._loop.step(end)
 
     def _why_ended(self, agent: AgentConnection) -> str:
-        """Says why an agent has ended before the job began."""
+        """Returns why an agent has ended before the job began."""
         code = agent.wait(1.0)
         agent.read_last_errors()
         told = "\n".join(f"  | {line}" for line in agent.last_lines)
@@ -159,7 +170,7 @@ class Preflight:
         return f"{text}\n{told}" if told else text
 
     def differences(self) -> list[str]:
-        """Returns why the hosts do not fit together, line by line."""
+        """Returns the problems of the hosts, line by line; `[]` if none."""
         agents = self._loop.agents
         lines = [
             f"{agent.host}: {agent.facts['problem']}"
@@ -241,7 +252,7 @@ class Preflight:
         )
 
     def _is_flooded(self, first: AgentConnection) -> bool:
-        """Whether the port of rank 0 is full of connections that wait."""
+        """Returns whether the port of rank 0 has a full queue."""
         first.say("count")
         self.wait_for(
             "count connections",

@@ -1,4 +1,4 @@
-"""What a command says to Python, if Python is what it runs."""
+"""Parses the options and the script of a command that runs Python."""
 
 import re
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ _VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def python_script(command: Sequence[str]) -> str | None:
-    """Returns the script that a command hands to Python, if it is such."""
+    """Returns the script of a command, if it runs Python with a script."""
     if not _PYTHON.fullmatch(Path(command[0]).name):
         return None
     options = _options(command)
-    # What follows -c and -m is no script.
+    # The word after -c or -m is not a script.
     if options and re.match(r"-[A-Za-z]*[cm]", options[-1]):
         return None
     words = command[1 + len(options) :]
@@ -22,11 +22,12 @@ def python_script(command: Sequence[str]) -> str | None:
 
 
 def reads_standard_input(command: Sequence[str]) -> bool:
-    """Whether it is Python, with a program from standard input."""
+    """Returns whether a command is Python with its program in standard input.
+    """
     if not command or not _PYTHON.fullmatch(Path(command[0]).name):
         return False
     options = _options(command)
-    # A program of its own, or none at all.
+    # Options with a program of their own, or without any program.
     if any(re.match(r"-[A-Za-z]*[cmhV?]|--help|--version", o) for o in options):
         return False
     return command[1 + len(options) :][:1] in ([], ["-"], (), ("-",))
@@ -35,7 +36,7 @@ def reads_standard_input(command: Sequence[str]) -> bool:
 def _options(command: Sequence[str]) -> tuple[str, ...]:
     """Returns the words of a command that are options of Python itself.
 
-    Up to `-c` or `-m`, and nothing if the command is another one.
+    The words end with `-c` or `-m`. Returns `()` if the command is not Python.
     """
     if not command or not _PYTHON.fullmatch(Path(command[0]).name):
         return ()
@@ -53,10 +54,10 @@ def _options(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def deaf_option(command: Sequence[str]) -> str:
-    """Returns the option by which a command's Python knows no hook, or `""`.
+    """Returns the option that makes a command's Python ignore hooks, or `""`.
 
     Args:
-        command: Program and arguments.
+        command: Sequence of strings, the program and its arguments.
     """
     found = (
         re.match(r"-[^WXcm-]*?([IES])", option) for option in _options(command)

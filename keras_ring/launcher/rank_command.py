@@ -7,23 +7,24 @@ from pathlib import Path
 from keras_ring.launcher.python_command import python_script
 from keras_ring.launcher.usage import UsageError
 
-# A word of a command: the directory of the plan's files.
+# The word of a command that stands for the directory of the plan's files.
 FILES = "{files}"
 
 
 def with_files(
     command: Sequence[str], directory: Path | None
 ) -> tuple[str, ...]:
-    """Returns a command with this directory in place of `FILES`."""
+    """Returns a command with `FILES` replaced by this directory."""
     return tuple(str(directory) if word == FILES else word for word in command)
 
 
 def check_command(command: Sequence[str], search_path: str | None) -> None:
-    """Raises a UsageError when a command cannot be run.
+    """Raises a UsageError if a command cannot be run.
 
     Args:
-        command: Program and arguments.
-        search_path: The ranks' `PATH`.
+        command: Sequence of strings, the program and its arguments.
+        search_path: String, the ranks' `PATH`, or `None` for that of this
+            process.
     """
     if not command:
         raise UsageError(

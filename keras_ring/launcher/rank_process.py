@@ -1,4 +1,4 @@
-"""One rank: started, watched, signalled."""
+"""One rank as a process: its start, its signals and its end."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def _exit_watch(pid: int) -> int:
     try:
         return os.pidfd_open(pid)
     except OSError:
-        # Linux before 5.3 has no pidfd: a thread waits, and closes a pipe.
+        # Linux before 5.3 has no pidfd, so a thread waits and closes a pipe.
         readable, writable = os.pipe()
 
     def wait() -> None:
@@ -29,23 +29,23 @@ def _exit_watch(pid: int) -> int:
 
 
 class RankProcess:
-    """A started rank, leader of a session of its own.
+    """A started rank, the leader of its own session.
 
-    The ended process is left as a zombie until `release`: as long as it is
-    there, its id names no other process and signals cannot go astray.
+    The ended process remains a zombie until `release`. Until then its id is not
+    reused, so signals cannot reach another process.
 
-    It must be started from a thread that lives as long as the job: the kernel
-    ties the rank's life to the thread that started it.
+    It must be started from a thread that lives as long as the job, because the
+    kernel ties the rank's life to the thread that started it.
 
     Args:
-        rank: Index of the rank.
-        command: Program and arguments.
-        environment: The whole environment of the rank.
-        stdout: Where standard output goes, as for `subprocess.Popen`.
-        stderr: Where standard error goes.
+        rank: Integer, the rank.
+        command: Sequence of strings, the program and its arguments.
+        environment: Dictionary, all environment variables of the rank.
+        stdout: The standard output, as for `subprocess.Popen`.
+        stderr: The standard error, as for `subprocess.Popen`.
         pass_fds: Descriptors that the rank inherits.
-        cwd: Working directory. Defaults to that of this process.
-        start: How it is started.
+        cwd: Path of the working directory. Defaults to that of this process.
+        start: Function that starts the process.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RankProcess:
         self._watch = _exit_watch(self.pid)
         self._returncode: int | None = None
         self.ended_first = False
-        """Whether it was about to end before it was sent a signal to end."""
+        """Whether it had begun to end before it was sent a signal to end."""
         self._asked_to_end = False
 
     def fileno(self) -> int:
@@ -84,7 +84,7 @@ class RankProcess:
         return self._watch
 
     def poll(self) -> int | None:
-        """Returns None while the rank runs, then its exit code.
+        """Returns `None` while the rank runs, then its exit code.
 
         As in `subprocess`, a negative number is the signal that killed it.
         """
@@ -93,10 +93,10 @@ class RankProcess:
         return self._returncode
 
     def note_signal(self) -> None:
-        """Notes that a signal to end follows; call it before each.
+        """Records that a signal to end follows. Call it before each of them.
 
-        It may take seconds to free the memory of a rank that was killed, and
-        then it is still there when the launcher ends the others.
+        It may take seconds to free the memory of a killed rank, so it may still
+        exist when the launcher ends the other ranks.
         """
         if not self._asked_to_end:
             self._asked_to_end = True
@@ -105,13 +105,13 @@ class RankProcess:
     def send(self, signum: int) -> None:
         """Sends a signal to every process in the rank's session.
 
-        The whole session, since a shell wrapper that dies of the signal would
-        leave the program it started behind.
+        It goes to the whole session, because a shell wrapper that dies of the
+        signal would leave its program behind.
         """
         job_processes.send(job_processes.find(None, {self.pid}), signum)
 
     def send_if_caught(self, signum: int) -> None:
-        """Sends a signal only to those in the session that handle it.
+        """Sends a signal to the processes of the session that handle it.
 
         A request for a report must not kill a rank that cannot answer.
         """
@@ -123,7 +123,7 @@ class RankProcess:
         self.send(signal.SIGKILL)
 
     def release(self) -> None:
-        """Reaps the ended process and closes what belongs to it."""
+        """Reaps the ended process, and closes its descriptors."""
         self._process.wait()
         for stream in (self.stdout, self.stderr):
             if stream is not None:

@@ -5,9 +5,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-# Nothing of the job is in it: that goes down the pipe, which is read without a
-# buffer, for what follows is the agent's. The first folder of sys.path is the
-# home directory there.
+# The code contains nothing of the job, which comes through the pipe. The pipe
+# is read without a buffer, because the bytes after the first line are for the
+# agent. The first folder of sys.path is the home directory on that host.
 _BOOT = (
     "import sys; del sys.path[0]; import json; "
     "hello = json.loads(open(0, 'rb', 0, closefd=False).readline()); "
@@ -19,16 +19,17 @@ _BOOT = (
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteShell:
-    """How another host is reached.
+    """The command that reaches another host.
 
     Args:
-        command: Program and options in place of `ssh`, or `()`.
-        port: Of sshd there; None for that of ssh's configuration.
-        identity: File of the private key; None for those of ssh's
+        command: Tuple of strings, the program and options that replace `ssh`,
+            or `()`.
+        port: Integer, the port of sshd. `None` for that of ssh's configuration.
+        identity: String, the file of the private key. `None` for those of ssh's
             configuration.
-        connect_timeout: Seconds that ssh tries to connect.
-        takes_words: Whether `command` runs the words that follow the host;
-            ssh and its like give them to a shell, as one line.
+        connect_timeout: Integer, the seconds that ssh tries to connect.
+        takes_words: Boolean, whether `command` runs the words that follow the
+            host. Programs like ssh pass them to a shell, as one line.
     """
 
     command: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class RemoteShell:
         return [*self._to(host), f"exec {shlex.join(_agent())}"]
 
     def try_by_hand(self, host: str) -> str:
-        """Returns what a user may type to see why a host is not reached."""
+        """Returns a command that shows the user why a host is not reached."""
         return shlex.join([*self._to(host), "true"])
 
     def _to(self, host: str) -> list[str]:
@@ -67,7 +68,7 @@ def local_agent() -> list[str]:
 
 
 def package_folder() -> str:
-    """Returns the folder that holds this package here."""
+    """Returns the folder that contains this package on this host."""
     return str(Path(__file__).resolve().parents[2])
 
 

@@ -1,4 +1,4 @@
-"""What the user of `keras-ring run` or `kr.run` asks for, unchecked."""
+"""The unchecked request of a user of `keras-ring run` or `kr.run`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What the user typed after `keras-ring run`.
+    """The options and the command of `keras-ring run`, unchecked.
 
     Args:
-        command: Program and arguments.
+        command: Tuple of strings, the program and its arguments.
         num_ranks: Value of `-np`.
         hosts: Value of `-H`.
         hostfile: Value of `--hostfile`.
@@ -27,7 +27,7 @@ class RunRequest:
         start_timeout: Value of `--start-timeout`.
         log_level: Value of `--log-level`.
         log_format: Value of `--log-format`.
-        tls: Whether `--tls` or `--no-tls` was given; None for neither.
+        tls: `True` for `--tls`, `False` for `--no-tls`, `None` for neither.
         timeline: Value of `--timeline`.
         metrics_port: Value of `--metrics-port`.
         metrics_host: Value of `--metrics-host`.
@@ -36,17 +36,17 @@ class RunRequest:
         autotune_warmup_samples: Value of `--autotune-warmup-samples`.
         autotune_steps_per_sample: Value of `--autotune-steps-per-sample`.
         autotune_max_samples: Value of `--autotune-bayes-opt-max-samples`.
-        auto: Value of `--auto`, `"1"` or `"explain"`; None if it was not given.
+        auto: Value of `--auto`, `"1"` or `"explain"`, or `None`.
         auto_batch: Value of `--batch`.
         auto_learning_rate: Value of `--scale-learning-rate`.
         auto_warmup_epochs: Value of `--warmup-epochs`.
-        time_limits: Values of `--grace-period` and the like, by the names of
-            their variables.
-        threads: Value of `--threads`; None if it was not given.
+        time_limits: Values of options such as `--grace-period`, by the names
+            of their variables.
+        threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
-        in_allocation: Whether the nodes of a Slurm allocation are the hosts,
-            where no others are given.
+        in_allocation: Whether the nodes of a Slurm allocation are the hosts if
+            no hosts are given.
     """
 
     command: tuple[str, ...]

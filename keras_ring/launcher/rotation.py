@@ -1,4 +1,4 @@
-"""A file that is put aside when it is full, and followed by a new one."""
+"""A file that is renamed when it is full, and followed by a new one."""
 
 import contextlib
 import os
@@ -11,12 +11,12 @@ from keras_ring.launcher.usage import UsageError
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _MAX_BACKUPS = 1000
-# Of the line that is held back until it is whole; a longer one is cut.
+# Bytes of a line that is held back until it is complete; a longer one is cut.
 _MAX_HELD = 1 << 20
 
 
 def parse_limit(text: str) -> int:
-    """Returns the bytes of a value of `--output-max-bytes`, such as `100M`.
+    """Returns the number of bytes of a size such as `100M`.
 
     Raises:
         UsageError: If it is malformed.
@@ -32,7 +32,7 @@ def parse_limit(text: str) -> int:
 
 
 def check_backups(count: int) -> int:
-    """Returns a value of `--output-backups`.
+    """Returns a value of `--output-backups` if it is valid.
 
     Raises:
         UsageError: If it is out of range.
@@ -46,16 +46,17 @@ def check_backups(count: int) -> int:
 
 
 class RotatingFile:
-    """A file of lines with a limit; `name.1` is what was there before it.
+    """A file of lines with a limited size; `name.1` holds the lines before it.
 
-    No line is in two files, unless it is longer than a file or than 1 MiB: the
-    last line is held back until it is whole. What is there from an earlier job
-    is replaced.
+    A line is not split between two files, unless it is longer than a file or
+    than 1 MiB: the last line is held back until it is complete. Files of an
+    earlier job are replaced.
 
     Args:
-        path: The file that is written to.
-        limit: Bytes of each file.
-        backups: How many are kept beside the one that is written to.
+        path: Path of the current file.
+        limit: Integer, the bytes of each file.
+        backups: Integer, the number of full files to keep beside the current
+            one.
     """
 
     def __init__(self, path: Path, *, limit: int, backups: int) -> None:
@@ -72,7 +73,7 @@ class RotatingFile:
         self._file = self._open()
 
     def write(self, data: bytes) -> None:
-        """Adds bytes to the file."""
+        """Appends bytes to the file."""
         self._held += data
         whole = self._held.rfind(b"\n") + 1
         if len(self._held) - whole >= min(self._limit, _MAX_HELD):
@@ -80,11 +81,11 @@ class RotatingFile:
         self._write_lines(self._take(whole))
 
     def flush(self) -> None:
-        """Has the system take what was written."""
+        """Flushes written bytes to the operating system."""
         self._file.flush()
 
     def close(self) -> None:
-        """Writes what was held back, and ends."""
+        """Writes the line that was held back, and closes the file."""
         try:
             self._write_lines(self._take(len(self._held)))
         finally:
@@ -96,13 +97,13 @@ class RotatingFile:
         return taken
 
     def _write_lines(self, data: bytes) -> None:
-        """Writes lines, as many into a file as it takes."""
+        """Writes lines, and begins a new file whenever one is full."""
         start = 0
         while start < len(data):
             room = self._limit - self._size
             end = len(data)
             if end - start > room:
-                # What fits; of a line that fits in no file, a part.
+                # The lines that fit, or a part of a line that fits in no file.
                 end = max(start, data.rfind(b"\n", start, start + room) + 1)
                 if end == start and room == self._limit:
                     end = start + room
@@ -118,7 +119,7 @@ class RotatingFile:
         for number in range(self._kept, 0, -1):
             older = self._backup(number)
             newer = self._backup(number - 1) if number > 1 else self._path
-            # Somebody may have taken it away.
+            # Another program may have removed it.
             with contextlib.suppress(FileNotFoundError):
                 os.replace(newer, older)
         self._file = self._open()

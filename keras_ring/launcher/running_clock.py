@@ -1,11 +1,12 @@
-"""Time as far as this process has run, for limits on the silence of others.
+"""A clock that does not count time in which this process was stopped.
 
-A process may be stopped together with all that it waits for: by a scheduler
-that suspends its job, the freezer of its containers, or the host that its
-virtual machine is moved to; or it waits long for a disk. When it goes on, that
-looks like the silence of the others. So that time does not count.
+A process may be stopped together with the processes that it waits for: by a
+scheduler that suspends its job, by a frozen container, or while its virtual
+machine moves to another host. Or it may wait long for a disk. When it
+continues, that time looks like silence of the other processes, so limits on
+silence must not count it.
 
-Standard library only.
+This module uses the standard library only.
 """
 
 import time
@@ -13,12 +14,12 @@ from collections.abc import Callable
 
 
 class RunningClock:
-    """Shows `time.monotonic` without what was lost.
+    """A `time.monotonic` without the time that was lost.
 
     Args:
-        gap: The longest time in seconds between two calls of `look`, as long
-            as this process runs. What goes beyond it is lost.
-        clock: The clock that counts all time.
+        gap: Float, the longest time in seconds between two calls of `look`
+            while this process runs. Any longer time is lost.
+        clock: Function that returns the time in seconds, with the lost time.
     """
 
     def __init__(
@@ -32,13 +33,13 @@ class RunningClock:
     def now(self) -> float:
         """Returns the time in seconds.
 
-        At most the gap beyond the last look: this process may be stopped
-        between that and this.
+        It is at most `gap` after the last call of `look`, because this process
+        may have been stopped since.
         """
         return min(self._clock(), self._looked + self._gap) - self._lost
 
     def look(self) -> float:
-        """Returns how many seconds were lost since the last call."""
+        """Returns the seconds that were lost since the last call."""
         now = self._clock()
         lost = max(0.0, now - self._looked - self._gap)
         self._looked = now

@@ -1,4 +1,4 @@
-"""Where the ranks' lines are shown, and as what."""
+"""Shows the ranks' lines, and keeps them in files."""
 
 import functools
 import socket
@@ -17,16 +17,16 @@ _STREAMS = ("stdout", "stderr")
 
 
 class Screen:
-    """Shows what ranks print.
+    """The output of the ranks, as it is shown.
 
-    Standard output is shown line by line: it may be data for another program;
-    of rank 0 alone if the plan says so, and then as that rank has written it.
-    Of standard error, lines that ranks print alike are shown once, and those
-    of TensorFlow that its own variable says nobody wants are not.
+    Standard output is shown line by line, because it may be data for another
+    program. If the plan shows that of rank 0 only, its lines have no rank. On
+    standard error, lines that ranks print alike are shown once, and lines of
+    TensorFlow below the level of its own variable are not shown.
 
     Args:
-        plan: Of the job.
-        sinks: For standard output and standard error.
+        plan: `LaunchPlan` of the job.
+        sinks: The `Sink`s for standard output and standard error.
     """
 
     def __init__(self, plan: LaunchPlan, sinks: Sequence[Sink]) -> None:
@@ -52,16 +52,16 @@ class Screen:
 
     @property
     def deadline(self) -> float | None:
-        """When `show_due` has something to do, by `time.monotonic`."""
+        """The time of the next `show_due`, by `time.monotonic`, or `None`."""
         return self._folding.deadline
 
     def stream(self, rank: int, name: str, host: str = "") -> RankStream:
-        """Returns what shows one stream of a rank, and keeps it in a file.
+        """Returns the stream that shows lines of a rank, and keeps them.
 
         Args:
-            rank: Index of the rank.
-            name: `"stdout"` or `"stderr"`.
-            host: Name of its host. Defaults to this one.
+            rank: Integer, the rank.
+            name: String, `"stdout"` or `"stderr"`.
+            host: String, the name of its host. Defaults to this host.
         """
         show = self._show_out if name == "stdout" else self._show_err
         return RankStream(
@@ -78,21 +78,21 @@ class Screen:
         self._sinks["stdout"].put(self.format.shown_out(line.shown, rank))
 
     def _show_err(self, rank: int, line: Line) -> None:
-        """Shows a line now or a little later."""
+        """Shows a line now or slightly later."""
         if tensorflow_lines.is_shown(line.text, self._level):
             self._tails[rank].add(line.text)
             self._folding.add(rank, line.shown)
 
     def show_due(self) -> None:
-        """Shows what was held back for long enough."""
+        """Shows lines that were held back for long enough."""
         self._folding.show_due()
 
     def show_all(self) -> None:
-        """Shows all that was held back."""
+        """Shows all lines that were held back."""
         self._folding.show_all()
 
     def close(self) -> None:
-        """Ends, once all streams have ended."""
+        """Reports lost files. Call it after all streams have ended."""
         self._lost.tell_others()
 
     def tail(self, rank: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Checks the `KERAS_RING_*` variables before any rank is started.
 
-Each rank parses them again. Looking here first turns one mistake into one line
+Each rank parses them again. This check first turns one mistake into one line
 instead of one error per rank.
 """
 
@@ -12,7 +12,7 @@ from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
 from keras_ring.launcher.usage import UsageError
 
-# What has these types may be right on another host, and wrong on this one.
+# Types whose values may be valid on another host and invalid on this one.
 _OF_A_HOST = ("text", "interface", "file")
 
 
@@ -20,7 +20,7 @@ def check_settings(environment: Mapping[str, str]) -> None:
     """Raises a UsageError for the first variable that does not parse.
 
     Args:
-        environment: The environment that the ranks will get.
+        environment: The environment variables that the ranks will get.
     """
     core = native.core()
     given = {

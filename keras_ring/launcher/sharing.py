@@ -8,22 +8,22 @@ from keras_ring._launch_protocol import cores, processors
 from keras_ring._launch_protocol.processors import Node
 from keras_ring.launcher.usage import UsageError
 
-# Each rank's TensorFlow would start as many threads as there are cores.
+# Without these, each rank's TensorFlow would start a thread for each core.
 _INTRA = "TF_NUM_INTRAOP_THREADS"
 _INTER = "TF_NUM_INTEROP_THREADS"
 _OPENMP = "OMP_NUM_THREADS"
 _MAX_THREADS = 4096
-# Ranks of a node whose processors are named.
+# Number of ranks of a node whose processors are listed.
 _MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the ranks of a host share.
+    """The cores and processors that the ranks of a host share.
 
     Args:
-        cores: How many cores they may use together.
-        nodes: The processors on which the kernel lets them run.
+        cores: Integer, the number of cores that they may use together.
+        nodes: Tuple of `Node`s with the processors on which they may run.
     """
 
     cores: int
@@ -31,18 +31,19 @@ class Machine:
 
     @classmethod
     def here(cls) -> "Machine":
-        """Returns this host, as far as this process may use it."""
+        """Returns the cores and processors that this process may use."""
         return cls(cores.available(), processors.here())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What each rank gets.
+    """The share of a host that each rank gets.
 
     Args:
-        variables: To be set for all ranks.
-        cpus: By rank, the processors that it may run on; empty for no limit.
-        notes: What the user is told.
+        variables: Environment variables to set for all ranks.
+        cpus: Tuple of the processors that each rank may run on; empty for no
+            limit.
+        notes: Tuple of lines for the user.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Share:
 
 
 def thread_variables(count: int) -> dict[str, str]:
-    """Returns the variables that give a rank so many threads."""
+    """Returns the variables that give a rank `count` threads."""
     wanted = {_INTRA: count, _INTER: max(2, count), _OPENMP: count}
     return {name: str(number) for name, number in wanted.items()}
 
@@ -64,20 +65,25 @@ def share_cores(
     threads: int | None = None,
     bind: bool = False,
 ) -> Share:
-    """Says how many threads each rank starts, and where they run.
+    """Returns the threads and the processors of each rank.
 
-    What the user has set himself is left as it is.
+    Variables that the user has set are not changed.
 
     Args:
-        num_ranks: Integer, the ranks on this host.
-        machine: What they share.
-        environment: The environment of the ranks.
-        threads: Of each rank; 0 for as many as its libraries choose. Defaults
-            to its part of the cores; where there is one rank, as with 0.
-        bind: Whether each rank is kept on processors of its own.
+        num_ranks: Integer, the number of ranks on this host.
+        machine: `Machine` that they share.
+        environment: The environment variables of the ranks.
+        threads: Integer, the number of threads of each rank, or `0` for as many
+            as its libraries choose. Defaults to its share of the cores, or to
+            `0` if there is one rank.
+        bind: Boolean, whether each rank runs on processors of its own only.
+
+    Returns:
+        The `Share`.
 
     Raises:
-        UsageError: If the numbers make no sense.
+        UsageError: If `threads` is out of range, or there are too few
+            processors for `bind`.
     """
     if threads is not None and not 0 <= threads <= _MAX_THREADS:
         raise UsageError(
@@ -106,7 +112,7 @@ def share_cores(
 
 
 def _bind(num_ranks: int, machine: Machine) -> Share:
-    """Gives each rank processors of its own."""
+    """Returns a share in which each rank has processors of its own."""
     num_cpus = sum(len(node.cpus) for node in machine.nodes)
     if num_ranks > num_cpus:
         raise UsageError(
@@ -123,7 +129,7 @@ def _bind(num_ranks: int, machine: Machine) -> Share:
 def _bound_text(
     shares: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], *, several: bool
 ) -> str:
-    """Says which local ranks are where."""
+    """Returns a line that tells the processors of the local ranks."""
     parts = []
     for numbers, group in itertools.groupby(
         enumerate(shares), key=lambda item: item[1][0]

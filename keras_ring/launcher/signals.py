@@ -5,18 +5,18 @@ import signal
 from types import FrameType, TracebackType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Passed on to the ranks, which write flight records, or a timeline.
+# Signals passed on to the ranks, which write flight records or a timeline.
 REPORTING = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _ignore(signum: int, frame: FrameType | None) -> None:
-    """Does nothing: the byte in the wake-up pipe is what counts."""
+    """Does nothing: the signal is read from the wake-up pipe."""
 
 
 class SignalPipe:
-    """Collects signals while it is entered; main thread only.
+    """A pipe that collects signals while it is entered, in the main thread.
 
-    A signal that was ignored before (as `nohup` does with SIGHUP) stays so.
+    A signal that was ignored before stays ignored, as SIGHUP under `nohup`.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class SignalPipe:
             os.set_blocking(fd, False)
 
     def __enter__(self) -> "SignalPipe":
-        """Takes the signals over."""
+        """Starts to collect signals."""
         self._wakeup = signal.set_wakeup_fd(
             self._writable, warn_on_full_buffer=False
         )
@@ -42,7 +42,7 @@ class SignalPipe:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Gives the signals back."""
+        """Restores the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)

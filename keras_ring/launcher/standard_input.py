@@ -1,7 +1,7 @@
-"""What the command has as standard input, which ranks are to read as well.
+"""The standard input of the command, which all ranks may read.
 
-Each rank reads all of it. So it is read to its end before ranks start; what
-has no end, such as a terminal, cannot be given to them.
+Each rank reads all of it, so it is read to its end before ranks start. An input
+without an end, such as a terminal, cannot be given to ranks.
 """
 
 import fcntl
@@ -19,26 +19,26 @@ from keras_ring.launcher.usage import UsageError, say
 
 # Values of `--stdin`.
 ALL, NONE = "all", "none"
-# What is given to ranks goes to each host as one message.
+# The input is sent to each host as one message.
 MOST_BYTES = 64 << 20
 _READ = 1 << 16
-# Seconds after which the user is told for what the command waits.
+# Seconds of silence after which a message says that the command waits.
 _SILENCE = 5.0
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
 
 
 def reads_program(command: Sequence[str]) -> bool:
-    """Whether a command takes its program from standard input."""
+    """Returns whether a command takes its program from standard input."""
     if "/dev/stdin" in command:
         return True
     if len(command) > 2 and command[-1] == "-":
-        # Behind `env`, `nice` and the like.
+        # The command may begin with `env`, `nice` or similar programs.
         command = command[-2:]
     return reads_standard_input(command) or _is_open_shell(command)
 
 
 def _is_open_shell(command: Sequence[str]) -> bool:
-    """Whether it is a shell without a script."""
+    """Returns whether a command is a shell without a script."""
     if not command or _SHELL.fullmatch(Path(command[0]).name) is None:
         return False
     for word in command[1:]:
@@ -52,16 +52,19 @@ def _is_open_shell(command: Sequence[str]) -> bool:
 
 
 def read(command: Sequence[str], option: str | None, fd: int = 0) -> bytes:
-    """Returns what each rank gets as standard input.
+    """Returns the bytes that each rank gets as standard input.
 
     Args:
-        command: Program and arguments of the ranks.
-        option: Value of `--stdin`. Defaults to `ALL` for a file, and for a
-            command that takes its program from there, else to `NONE`.
-        fd: Standard input of this process. A file keeps its position.
+        command: Sequence of strings, the program and arguments of the ranks.
+        option: String, the value of `--stdin`. Defaults to `ALL` if standard
+            input is a file or has the program of the command, else to `NONE`.
+        fd: Integer, the descriptor of standard input. The position in a file
+            does not change.
 
     Raises:
-        UsageError: If there is nothing that ranks could be given.
+        UsageError: If ranks need standard input, and it is a terminal, too
+            long, or empty although the program should be in it; or if `option`
+            is unknown.
     """
     if option not in (None, ALL, NONE):
         raise UsageError(f"--stdin {option!r}: expected {ALL} or {NONE}")
@@ -103,7 +106,7 @@ def read(command: Sequence[str], option: str | None, fd: int = 0) -> bytes:
 
 
 def _read_file(fd: int) -> bytes:
-    # A loop in a shell may read the same file, line by line.
+    # Keep the position: a shell loop may read the same file line by line.
     position = os.lseek(fd, 0, os.SEEK_CUR)
     data = bytearray()
     while len(data) <= MOST_BYTES:
@@ -131,7 +134,7 @@ def _read_pipe(fd: int, why: str) -> bytes:
 
 
 def _tell_of_unread(fd: int) -> None:
-    """Says that there is something that no rank will see."""
+    """Prints a message if standard input has bytes that no rank reads."""
     try:
         waiting = fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0")
     except OSError:

@@ -1,9 +1,10 @@
-"""What those who connect to a port may take before they are known.
+"""Limits of connections before they have sent the token.
 
-A port that others reach is open to strangers, who may send nothing, or one byte
-at a time, over as many connections as they like. Each connection has a place,
-of which there are few. Where all are taken, a newcomer gets that of the oldest
-stranger: who knows the token says so at once.
+A port that other hosts reach is open to unauthenticated peers, called
+strangers. They may open any number of connections, and send nothing or one byte
+at a time. So the number of connections, called places, is limited. If all
+places are taken, a new connection gets the place of the oldest stranger,
+because peers that know the token send it at once.
 """
 
 import contextlib
@@ -16,15 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Seconds for a connection that has lost its place to leave it.
+# Seconds until a connection that was ended has left its place.
 _LEAVING_TIME = 1.0
 
 
 class Places:
-    """The connections that are served at one time; thread-safe.
+    """The connections that are served at one time. It is thread-safe.
 
     Args:
-        limit: How many they are.
+        limit: Integer, the number of places.
     """
 
     def __init__(self, limit: int) -> None:
@@ -34,14 +35,14 @@ class Places:
         self._strangers: dict[socket.socket, None] = {}
 
     def take(self, peer: socket.socket) -> bool:
-        """Takes a place for a connection, by ending another one if need be.
+        """Takes a place for a connection, and may end another one for it.
 
         Returns:
-            Whether there is one. Without it the connection is to be closed.
+            Boolean, whether there is a place. If `False`, close the connection.
         """
         if not self._free.acquire(blocking=False):
             self._end_oldest()
-            # At most as many as there are places are served, whatever comes.
+            # Never serve more connections than there are places.
             if not self._free.acquire(timeout=_LEAVING_TIME):
                 return False
         with self._lock:
@@ -49,15 +50,16 @@ class Places:
         return True
 
     def keep(self, peer: socket.socket) -> None:
-        """Ends a connection for no newcomer any more.
+        """Protects a connection from being ended for a new one.
 
-        It has shown the token, or is about to be closed.
+        Call it when the peer has sent the token, or before the connection is
+        closed.
         """
         with self._lock:
             self._strangers.pop(peer, None)
 
     def leave(self) -> None:
-        """Gives a place back, after its connection was closed."""
+        """Releases a place, after its connection was closed."""
         self._free.release()
 
     def _end_oldest(self) -> None:
@@ -66,21 +68,21 @@ class Places:
             if peer is None:
                 return
             del self._strangers[peer]
-            # Whoever serves it, in another thread, finds the end of its input.
-            # Under the lock, for it must not be closed meanwhile.
+            # The thread that serves it finds the end of its input. This is done
+            # under the lock, because it must not be closed meanwhile.
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
 
 
 class TimelyReader(io.RawIOBase):
-    """Reads from a connection as long as a time lasts, however it comes.
+    """A reader of a connection with one time limit for all reads.
 
-    A timeout of a socket is that of each call: by one byte at a time a peer
-    would take as long as it likes.
+    The timeout of a socket holds for each call, so a peer that sends one byte
+    at a time could take any time.
 
     Args:
-        peer: The connection; its timeout is changed.
-        seconds: From now on.
+        peer: Socket of the connection, whose timeout is changed.
+        seconds: Float, the time limit from now on.
     """
 
     def __init__(self, peer: socket.socket, seconds: float) -> None:
@@ -88,11 +90,11 @@ class TimelyReader(io.RawIOBase):
         self._end = time.monotonic() + seconds
 
     def readable(self) -> bool:
-        """Returns True."""
+        """Returns `True`."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        """Reads what there is.
+        """Reads available bytes into a buffer, and returns their number.
 
         Raises:
             TimeoutError: If the time is over.

@@ -1,4 +1,4 @@
-"""Which rank failed first, and how that is told."""
+"""Finds the rank that failed first, and reports the failure."""
 
 import re
 import signal
@@ -13,20 +13,23 @@ _SIGNAL_BASE = 128
 
 @dataclass(frozen=True, kw_only=True)
 class RankEnd:
-    """How one rank ended.
+    """The end of one rank.
 
     Args:
-        rank: Index of the rank.
-        pid: Its process id.
-        returncode: Exit code; negative for the signal that killed it.
-        seen: When the launcher saw it, in seconds since the epoch. Ranks that
-            were seen at one look have the same time.
-        error: The exception that the rank wrote down.
-        stopped: Whether it ended only after the launcher had told it to.
-        killed: Why the launcher had then killed whatever ran on; `""` if it
-            had not.
-        host: Where it ran, in a job on several hosts.
-        lost: With what it was lost, so that nothing is known of its end.
+        rank: Integer, the rank.
+        pid: Integer, its process id.
+        returncode: Integer, the exit code; negative for the signal that killed
+            it.
+        seen: Float, the time at which the launcher saw the end, in seconds
+            since the epoch. Ranks that were seen together have the same time.
+        error: `RankError`, the exception that the rank recorded, or `None`.
+        stopped: Boolean, whether it ended only after the launcher had sent it a
+            signal.
+        killed: String, the reason why the launcher had killed the remaining
+            ranks; `""` if it had not.
+        host: String, the host on which it ran, in a job on several hosts.
+        lost: String, the cause if the rank was lost, such as with its host. Its
+            end is unknown then.
     """
 
     rank: int
@@ -41,14 +44,17 @@ class RankEnd:
 
     @property
     def exit_code(self) -> int:
-        """The exit code as a shell gives it."""
+        """The exit code as a shell reports it."""
         if self.returncode < 0:
             return _SIGNAL_BASE - self.returncode
         return self.returncode
 
     @property
     def signal_name(self) -> str:
-        """The signal that killed it or, in a shell, its command; or `""`."""
+        """The name of the signal that killed it or its shell's command.
+
+        It is `""` if there was no signal.
+        """
         number = self.exit_code - _SIGNAL_BASE
         try:
             return signal.Signals(number).name if number > 0 else ""
@@ -57,7 +63,7 @@ class RankEnd:
 
     @property
     def slow_to_leave(self) -> bool:
-        """Whether it failed by itself, but was still there to be stopped."""
+        """Returns whether it failed by itself, but still ran when stopped."""
         return (
             self.stopped
             and self.error is not None
@@ -67,17 +73,17 @@ class RankEnd:
 
     @property
     def was_killed(self) -> bool:
-        """Whether the launcher had to kill it."""
+        """Returns whether the launcher had to kill it."""
         return bool(self.killed) and self.returncode == -signal.SIGKILL
 
     @property
     def where(self) -> str:
-        """Returns its process, such as `"pid 7"` or `"host h2, pid 7"`."""
+        """The host and process id, such as `"pid 7"` or `"host h2, pid 7"`."""
         place = [f"host {self.host}"] if self.host else []
         return ", ".join([*place, *([f"pid {self.pid}"] if self.pid else [])])
 
     def describe(self) -> str:
-        """Returns what happened, such as `"was killed by SIGKILL"`."""
+        """Returns a description, such as `"was killed by SIGKILL"`."""
         if self.lost:
             return f"was lost {self.lost}"
         if self.slow_to_leave:
@@ -91,20 +97,21 @@ class RankEnd:
 
 
 def first_failure(ends: Sequence[RankEnd]) -> RankEnd | None:
-    """Returns the rank whose failure came before the others'.
+    """Returns the rank that failed first, or `None`.
 
-    The order in which ranks are seen to end is not that in which they failed:
-    a rank with an exception may take long to leave, while those that lose it
-    leave at once. So
+    Ranks may be seen to end in another order than that of their failures: a
+    rank with an exception may take long to end, while the ranks that lose it
+    end at once. So
 
-    * an exception that only tells of a lost peer never comes before another
+    * an exception that only reports a lost peer never comes before another
       failure;
-    * a rank that wrote an exception failed when it wrote it;
-    * of failures seen at one look, a signal comes before an exception, as a
-      signal is never a consequence, and an earlier exception before a later.
+    * a rank that recorded an exception failed when it recorded it;
+    * among failures seen together, a signal comes before an exception, because
+      a signal is never a consequence, and an earlier exception before a later
+      one.
 
     Args:
-        ends: How the ranks ended, in any order.
+        ends: Sequence of `RankEnd`s, in any order.
     """
     failed = [end for end in ends if end.returncode != 0]
     own = [end for end in failed if not end.stopped or end.slow_to_leave]
@@ -127,7 +134,7 @@ def job_exit_code(first: RankEnd | None) -> int:
     """Returns the launcher's exit code, given the first failure."""
     if first is None:
         return 0
-    # The code of such a rank is that of the launcher's signal.
+    # The exit code of such a rank is that of the launcher's signal.
     return 1 if first.slow_to_leave else first.exit_code
 
 
@@ -137,15 +144,15 @@ def failure_lines(
     tail: Sequence[str] | None,
     seconds: float,
 ) -> list[str]:
-    """Returns the report on a failed job, line by line: the cause first.
+    """Returns the lines of the report on a failed job, the cause first.
 
     Args:
-        first: The rank that failed first.
-        ends: How all ranks ended.
-        tail: The last lines of output of the first; None where that goes
-            elsewhere. They are left out where it has told why it ends: that
+        first: `RankEnd` of the rank that failed first.
+        ends: Sequence of the `RankEnd`s of all ranks.
+        tail: Sequence of strings, the last lines of output of `first`, or
+            `None`. They are left out if its exception ended it, because that
             was printed already.
-        seconds: How long the job had run.
+        seconds: Float, the duration of the job until the failure.
     """
     lines = []
     if first.error is not None:
@@ -178,7 +185,7 @@ def failure_lines(
 
 
 def killed_lines(ends: Sequence[RankEnd]) -> list[str]:
-    """Returns which ranks the launcher had to kill, and when."""
+    """Returns lines that name the ranks that were killed, and the reasons."""
     killed: dict[str, list[int]] = {}
     for end in sorted(ends, key=lambda end: end.rank):
         if end.was_killed:
@@ -192,12 +199,12 @@ def killed_lines(ends: Sequence[RankEnd]) -> list[str]:
 def failure_keys(
     first: RankEnd, tail: Sequence[str], seconds: float
 ) -> dict[str, object]:
-    """Returns what a program may want to know of a failed job, for JSON.
+    """Returns the fields of a JSON record of a failed job.
 
     Args:
-        first: The rank that failed first.
-        tail: Its last lines of output.
-        seconds: How long the job had run.
+        first: `RankEnd` of the rank that failed first.
+        tail: Sequence of strings, the last lines of its output.
+        seconds: Float, the duration of the job until the failure.
     """
     error = first.error
     keys: dict[str, object] = {
@@ -219,12 +226,12 @@ def failure_keys(
 
 
 def rank_names(ranks: Collection[int]) -> str:
-    """Returns ranks in words, such as `"rank 3"` or `"ranks 0, 2-7"`."""
+    """Returns a text for ranks, such as `"rank 3"` or `"ranks 0, 2-7"`."""
     return f"rank{'s' if len(ranks) > 1 else ''} {rank_list(ranks)}"
 
 
 def rank_list(ranks: Collection[int]) -> str:
-    """Returns ranks with neighbours folded, such as `"0, 2-7"`."""
+    """Returns a list of ranks with their ranges, such as `"0, 2-7"`."""
     return ", ".join(
         str(low) if low == high else f"{low}-{high}"
         for low, high in rank_runs(ranks)

@@ -1,7 +1,7 @@
 """Watches the ranks of a job until all have ended.
 
-One thread and one selector: it sleeps until a rank prints or ends, a signal
-comes, a slow output takes more, or a grace period is over.
+It has one thread and one selector, and sleeps until a rank prints or ends, a
+signal comes, a slow output takes more bytes, or a grace period is over.
 """
 
 import contextlib
@@ -29,13 +29,13 @@ from keras_ring.live.jobs import local_pages
 
 
 class Supervisor:
-    """Starts the ranks of a plan, shows their output and ends them together.
+    """The event loop that starts ranks, shows their output and ends them.
 
     Args:
-        plan: What to run.
-        job: What the ranks belong to.
-        stdout: Descriptor for what ranks print.
-        stderr: Descriptor for what ranks print to standard error.
+        plan: `LaunchPlan` to run.
+        job: `Job` to which the ranks belong.
+        stdout: Integer, the descriptor for the ranks' standard output.
+        stderr: Integer, the descriptor for the ranks' standard error.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Supervisor:
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
-        # Whether a rank has ended since the last look.
+        # Whether a rank has ended since the last `_collect`.
         self._any_ended = False
 
     def run(self) -> JobEnd:
-        """Runs the job; returns once all of its processes have ended."""
+        """Runs the job. Returns once all of its processes have ended."""
         started = time.time()
         with SignalPipe() as pipe, contextlib.closing(self._events):
             self._events.add_wake_up(pipe)
@@ -62,7 +62,7 @@ class Supervisor:
             while self._running:
                 self._step(pipe)
             leftover = self._job.kill_all()
-            # With all of them dead, the pipes end.
+            # All processes are dead, so the pipes end.
             self._ending.finish()
             while self._streams or not all(s.empty for s in self._sinks):
                 if not self._step(pipe):
@@ -96,7 +96,7 @@ class Supervisor:
         """Waits for the next events and handles them.
 
         Returns:
-            False when the user wants the launcher itself to end now.
+            Boolean, `False` if the user wants the launcher to end now.
         """
         self._arm()
         for handle, source in self._events.wait(self._timeout()):
@@ -112,7 +112,7 @@ class Supervisor:
         return True
 
     def _timeout(self) -> float | None:
-        """Returns for how long nothing has to be done by itself."""
+        """Returns the seconds until the next deadline, or `None`."""
         deadlines = (self._ending.deadline, self._screen.deadline)
         times = [each for each in deadlines if each is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -127,7 +127,7 @@ class Supervisor:
                 self._write(sink)
 
     def _arm(self) -> None:
-        """Registers what is to be waited for now."""
+        """Registers the events to wait for now."""
         for stream in self._streams:
             # A rank that prints more than the reader takes has to wait.
             wanted = not stream.sink.full
@@ -145,7 +145,7 @@ class Supervisor:
             stream.stream.finish()
 
     def _write(self, sink: Sink) -> None:
-        # If nobody reads any more (`| head`), end as any program does then.
+        # If nobody reads any more (`| head`), end as programs do then.
         if not sink.write() and self._running:
             if self._ending.stop_signal is None:
                 self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
@@ -154,9 +154,9 @@ class Supervisor:
         self._any_ended = True
 
     def _collect(self) -> None:
-        """Notes the ranks that have ended, all with one time."""
+        """Records the ranks that have ended, all with one time."""
         self._any_ended = False
-        # All are looked at: several may have ended since the last look.
+        # Check all: several may have ended since the last call.
         seen = time.time()
         for process in list(self._running):
             returncode = process.poll()
@@ -207,12 +207,16 @@ class Supervisor:
 def run_here(plan: LaunchPlan, show: Show = lambda read: None) -> JobEnd:
     """Runs a job on this host, on this process's standard streams.
 
-    Call it from the main thread: signals go there, and the kernel ties the
-    ranks to the thread that started them.
+    Must be called from the main thread, which receives signals. The kernel ties
+    the lives of the ranks to the thread that started them.
 
     Args:
-        plan: What to run.
-        show: Takes what reads the pages of the ranks.
+        plan: `LaunchPlan` to run.
+        show: Function called with a function that reads the ranks' status
+            pages.
+
+    Returns:
+        The `JobEnd`.
     """
     for note in plan.notes:
         say(note)

@@ -1,10 +1,11 @@
-"""What TensorFlow's C++ prints: how severe it is, and which lines are alike."""
+"""Lines that TensorFlow's C++ code prints: their severity and equality."""
 
 import re
 from collections.abc import Mapping
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Neither of them has a word for a user whose program runs.
+# The level that hides information and warnings, which do not help a user whose
+# program runs.
 QUIET = 2
 
 _SEVERITIES = "IWEF"
@@ -17,7 +18,7 @@ _DATED = re.compile(
     rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: ([IWEF]) "
     rb"(?P<place>\S+\.(?:cc|h):\d+\] )"
 )
-# They have no severity of their own.
+# Lines without a severity of their own.
 _CONTINUED = (
     b"WARNING: All log messages before absl::InitializeLog() is called",
     b"To enable the following instructions: ",
@@ -25,20 +26,20 @@ _CONTINUED = (
 
 
 def shown_level(environment: Mapping[str, str]) -> int:
-    """Returns the least severity that is shown: 0 for all lines."""
+    """Returns the lowest severity that is shown; 0 for all lines."""
     text = environment.get(LEVEL, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def is_shown(line: bytes, level: int) -> bool:
-    """Whether TensorFlow was asked for this line.
+    """Returns whether a line is to be shown at this level.
 
-    It prints what comes before its logging is set up whatever the variable
-    says.
+    TensorFlow itself prints lines before its logging is set up, whatever its
+    variable says.
 
     Args:
-        line: Of a rank's standard error.
-        level: Of `shown_level`.
+        line: Bytes, a line of a rank's standard error.
+        level: Integer, the result of `shown_level`.
     """
     if level > 0 and line.startswith(_CONTINUED):
         return False
@@ -50,7 +51,7 @@ def is_shown(line: bytes, level: int) -> bool:
 
 
 def without_header(line: bytes) -> bytes:
-    """Returns what is equal in the lines that ranks log alike."""
+    """Returns the part of a line that is equal in lines logged alike."""
     found = _header(line)
     if found is None:
         return line

@@ -1,4 +1,4 @@
-"""What ranks print, as text: each line behind its rank."""
+"""The output of ranks as text, with the rank in front of each line."""
 
 from collections.abc import Callable, Collection, Hashable
 from datetime import datetime
@@ -10,48 +10,49 @@ from keras_ring.launcher.summary import rank_list
 
 
 class LogFormat(Protocol):
-    """How lines of ranks are shown."""
+    """The format in which lines of ranks are shown."""
 
     def recorder(
         self, rank: int, host: str, stream: str
     ) -> Callable[[bytes], Line] | None:
-        """Returns what makes records of a rank's lines; None for nothing.
+        """Returns a function that makes records of a rank's lines, or `None`.
 
         Args:
-            rank: Index of the rank.
-            host: Name of its host.
-            stream: `"stdout"` or `"stderr"`.
+            rank: Integer, the rank.
+            host: String, the name of its host.
+            stream: String, `"stdout"` or `"stderr"`.
         """
 
     def shown(self, line: bytes, ranks: Collection[int]) -> bytes:
         """Returns a line, with its end, as it is shown.
 
         Args:
-            line: As a rank has printed it, or the record of it.
-            ranks: Those that have printed it.
+            line: Bytes, the line as a rank has printed it, or its record.
+            ranks: The ranks that have printed it.
         """
 
     def shown_out(self, line: bytes, rank: int) -> bytes:
         """Returns a line of standard output, with its end, as it is shown.
 
         Args:
-            line: As the rank has printed it, or the record of it.
-            rank: Index of the rank.
+            line: Bytes, the line as the rank has printed it, or its record.
+            rank: Integer, the rank.
         """
 
     def key(self, line: bytes) -> Hashable:
-        """Returns what is equal in lines that count as alike."""
+        """Returns a key that is equal for lines that count as alike."""
 
     def of_agent(self, host: str, line: bytes) -> bytes:
-        """Returns what an agent prints that is for nobody."""
+        """Returns a line of an agent, with its end, as it is shown."""
 
 
 class TextFormat:
-    """For people.
+    """The output format for people.
 
     Args:
-        timestamp: Whether the local time comes first.
-        ranks_of_stdout: Whether lines of standard output name their rank.
+        timestamp: Boolean, whether each line starts with the local time.
+        ranks_of_stdout: Boolean, whether lines of standard output name their
+            rank.
     """
 
     def __init__(
@@ -63,32 +64,32 @@ class TextFormat:
     def recorder(
         self, rank: int, host: str, stream: str
     ) -> Callable[[bytes], Line] | None:
-        """Lines stay what they are."""
+        """Returns `None`: lines are not changed."""
         return None
 
     def shown(self, line: bytes, ranks: Collection[int]) -> bytes:
-        """Puts the ranks in front of a line."""
+        """Returns a line with the ranks in front."""
         return prefix(ranks, timestamp=self._timestamp) + line + b"\n"
 
     def shown_out(self, line: bytes, rank: int) -> bytes:
-        """Puts the rank in front of a line where there are several."""
+        """Returns a line with the rank in front, if ranks are shown."""
         return self.shown(line, (rank,) if self._ranks_of_stdout else ())
 
     def key(self, line: bytes) -> Hashable:
-        """Leaves out when it was logged, and by which process."""
+        """Returns the line without its time and process."""
         return tensorflow_lines.without_header(line)
 
     def of_agent(self, host: str, line: bytes) -> bytes:
-        """Puts the host in front of a line."""
+        """Returns a line with the host in front."""
         return f"[{host}] ".encode() + line + b"\n"
 
 
 def prefix(ranks: Collection[int], *, timestamp: bool) -> bytes:
-    """Returns what goes in front of a line.
+    """Returns the prefix of a line.
 
     Args:
-        ranks: Those that have printed it; none where that goes without saying.
-        timestamp: Whether the local time comes first.
+        ranks: The ranks that have printed it; empty if they are not shown.
+        timestamp: Boolean, whether the prefix starts with the local time.
     """
     plain = f"[{rank_list(ranks)}] ".encode() if ranks else b""
     if not timestamp:

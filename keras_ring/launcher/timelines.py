@@ -1,8 +1,9 @@
-"""Brings the timelines of ranks together, and has one file made of them.
+"""Collects the timelines of ranks, and merges them into one file.
 
-Each rank writes on its host. The launcher puts a mark beside what ranks write:
-agents that find it share its file system, all others send what their ranks have
-left. However the job has ended, there is a file of what came.
+Each rank writes on its host. The launcher writes a mark into the folder of
+these files. Agents that find the mark share the launcher's file system; all
+others send the files of their ranks. Whether the job succeeds or fails, a file
+is made of the parts that have arrived.
 """
 
 import contextlib
@@ -25,18 +26,18 @@ _PIECE = 1 << 20
 
 
 class Parts:
-    """Where the parts of a timeline come together.
+    """The folder in which the parts of a timeline are collected.
 
     Args:
-        path: The file that is to be made of them.
+        path: Path of the file that will be made of them.
     """
 
     def __init__(self, path: Path) -> None:
         self._directory = parts_directory(path)
         self.token = secrets.token_hex(8)
-        """What agents find there, if they share the file system."""
+        """The mark that agents find if they share the file system."""
         self._lost = LostFiles()
-        # Files of which a piece was lost.
+        # Names of files that have lost a piece.
         self._cut: set[str] = set()
         _clear(self._directory)
         self._directory.mkdir(exist_ok=True)
@@ -44,16 +45,16 @@ class Parts:
 
     @property
     def empty(self) -> bool:
-        """Whether no rank has left anything."""
+        """Returns whether no rank has left a part."""
         names = (path.name for path in _listed(self._directory))
         return not any(map(_PART.fullmatch, names))
 
     def remove(self) -> None:
-        """Removes all of them."""
+        """Removes the folder with all parts."""
         remove(self._directory)
 
     def add(self, name: str, piece: bytes) -> None:
-        """Takes the next piece of a file of another host."""
+        """Appends the next piece of a file of another host."""
         if not _PART.fullmatch(name) or name in self._cut:
             return
         path = self._directory / name
@@ -61,17 +62,17 @@ class Parts:
             with open(path, "ab") as file:
                 file.write(piece)
         except OSError as error:
-            # What comes after a gap could not be read.
+            # Pieces after a gap could not be read.
             self._cut.add(name)
             self._lost.note(path, error)
 
     def close(self) -> None:
-        """Ends, once all pieces have come."""
+        """Reports lost files. Call it after all pieces have arrived."""
         self._lost.tell_others()
 
 
 def _clear(directory: Path) -> None:
-    """Removes what a job before has left, which may have had more ranks."""
+    """Removes the parts of an earlier job, which may have had more ranks."""
     for path in _listed(directory):
         if _PART.fullmatch(path.name):
             with contextlib.suppress(OSError):
@@ -80,10 +81,13 @@ def _clear(directory: Path) -> None:
 
 @contextlib.contextmanager
 def recorded(path: Path | None) -> Iterator[Parts | None]:
-    """Makes a file of what ranks record inside of the block.
+    """Makes a file of the timelines that ranks record inside of the block.
 
     Args:
-        path: The file; None if they record nothing.
+        path: Path of the file. `None` if no timeline is recorded.
+
+    Yields:
+        The `Parts`, or `None` if no timeline can be recorded.
     """
     if path is None:
         yield None
@@ -97,7 +101,8 @@ def recorded(path: Path | None) -> Iterator[Parts | None]:
     try:
         yield parts
     except BaseException:
-        # A job that did not even start has its own error.
+        # The error of a job that did not start is raised without a message
+        # about its timeline.
         if parts.empty:
             parts.remove()
         else:
@@ -112,7 +117,7 @@ def recorded(path: Path | None) -> Iterator[Parts | None]:
 
 
 def _merge(path: Path) -> None:
-    # Only now, for the launcher itself needs no NumPy.
+    # Imported here, because the launcher itself needs no NumPy.
     merging = importlib.import_module("keras_ring._timeline.merge")
     try:
         timeline = merging.merge(path, _command(sys.argv))
@@ -128,9 +133,9 @@ def _merge(path: Path) -> None:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Returns how this job was started, as a shell takes it.
+    """Returns the command that started this job, as for a shell.
 
-    Values of variables are left out: they may be secret.
+    Values of variables are left out, because they may be secret.
     """
     program = Path(words[0])
     # `python -m keras_ring`, or a program that calls `kr.run`.
@@ -155,14 +160,16 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def unseen(path: str | None, token: str | None) -> Path | None:
-    """Returns where ranks of this host leave parts that have to be sent.
+    """Returns the folder of this host's parts, if they have to be sent.
 
     Args:
-        path: The file that the launcher makes; None for none.
-        token: What it has written beside the parts.
+        path: String, the file that the launcher makes, or `None`.
+        token: String, the mark that the launcher has written beside the parts,
+            or `None`.
 
     Returns:
-        None if the launcher sees them itself.
+        Path of the folder. `None` if there is no timeline, or the launcher sees
+        the folder itself.
     """
     if not path or token is None:
         return None
@@ -177,7 +184,7 @@ def unseen(path: str | None, token: str | None) -> Path | None:
 def pieces(
     directory: Path | None, ranks: Collection[int]
 ) -> Iterator[tuple[str, bytes]]:
-    """Returns the names and the contents of the parts of these ranks."""
+    """Yields the names of these ranks' parts with pieces of their contents."""
     for path in [] if directory is None else sorted(_listed(directory)):
         match = _PART.fullmatch(path.name)
         if match is None or int(match[1]) not in ranks:

@@ -1,4 +1,4 @@
-"""What the launcher itself says, and the error for bad input."""
+"""Messages of the launcher itself, and the error for bad input."""
 
 import contextlib
 import sys
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from keras_ring._launch_protocol.log_source import LogSource
 
 _LOGGER = "keras_ring.launcher"
-# Who says it, where lines are objects of JSON.
+# The source of messages, if lines are JSON objects.
 _source: LogSource | None = None
 
 
 class UsageError(ValueError):
-    """Bad input; its text is one line for the user."""
+    """Raised for bad input, with a text of one line for the user."""
 
 
 @contextlib.contextmanager
 def speaking_as(source: LogSource | None) -> Iterator[None]:
-    """Has what is said in the block be objects of JSON.
+    """Prints messages in the block as JSON objects.
 
     Args:
-        source: Who says it; None for text.
+        source: `LogSource` of the messages. `None` for text.
     """
     global _source
     before, _source = _source, source
@@ -31,12 +31,13 @@ def speaking_as(source: LogSource | None) -> Iterator[None]:
 
 
 def say(text: str, *, level: str = "info", **more: object) -> None:
-    """Prints what the launcher itself has to say, to standard error.
+    """Prints a message of the launcher to standard error.
 
     Args:
-        text: One line, or several.
-        level: How severe it is. Text shows it of an error.
-        more: Further keys, where it is an object of JSON.
+        text: String, one line or several.
+        level: String, the severity. In text format, it is shown for an error
+            only.
+        more: Further fields, if lines are JSON objects.
     """
     if _source is not None:
         lines = [_source.line(text, level=level, logger=_LOGGER, more=more)]
@@ -46,5 +47,5 @@ def say(text: str, *, level: str = "info", **more: object) -> None:
     try:
         print("\n".join(lines), file=sys.stderr, flush=True)
     except OSError:
-        # Nobody reads; the exit code still tells.
+        # Nobody reads standard error; the exit code still reports a failure.
         return
