@@ -1,9 +1,9 @@
-"""The `keras-ring` command and its verbs. What they start is elsewhere.
+"""The `keras-ring` command and its verbs, which call other packages.
 
-cli              words on the command line -> plan -> exit code
-check            whether a job can run here
-doctor           which rank of a job went another way
-flight_log       what the flight recorders of ranks have left
+cli              the parser of the command line, and its verbs
+check            checks whether a job can run on this host
+doctor           finds the rank of a job that diverged from the others
+flight_log       reads the records of the ranks' flight recorders
 template         files that start a job in another way, from templates/
-bench_arguments  the words of `keras-ring bench`
+bench_arguments  the arguments of `keras-ring bench`
 """

@@ -1,7 +1,7 @@
-"""What ranks did when they wrote their flight records, by their status pages.
+"""Activities of ranks at the time of their flight records.
 
-A rank that is killed leaves its page; one that still runs says since when it
-does what it does.
+They come from the ranks' status pages. A killed rank leaves its page, and the
+page of a running rank tells since when it has its activity.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,18 @@ from keras_ring.live.words import ACTIVITIES
 def activities(
     logs: Sequence[FlightLog], environment: Mapping[str, str]
 ) -> dict[int, str]:
-    """Returns the activities that are known, by rank.
+    """Returns the known activities, by rank.
 
     Args:
-        logs: Of the ranks, some of which may have run elsewhere.
-        environment: Says where the pages are.
+        logs: Sequence of `FlightLog`s of ranks, some of which may have run on
+            other hosts.
+        environment: Environment variables, which tell the directory of the
+            pages.
     """
     try:
         jobs = find_jobs(status_directory(environment))
     except ConfigurationError:
-        # Nobody has asked for them.
+        # The user has not asked for activities, so this is no error.
         return {}
     pages = {_who(page): page for job in jobs for page in job.pages}
     return {
@@ -41,7 +43,7 @@ def _who(of: Page | FlightLog) -> tuple[str, int, int]:
 
 
 def _tells_of(page: Page, log: FlightLog) -> bool:
-    """Whether what the rank does now is what it did then."""
+    """Returns whether the activity began before the flight log was written."""
     number = page.counters.get("activity", len(ACTIVITIES))
     since = page.unix_ns(page.counters.get("activity_ns", 0))
     return number < len(ACTIVITIES) and since <= log.written * 1e9

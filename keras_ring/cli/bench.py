@@ -16,7 +16,8 @@ def _run(arguments: argparse.Namespace) -> int:
         check_bench_arguments(arguments)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    # By name: the launcher itself needs no NumPy and no TensorFlow.
+    # Imported here, because the launcher itself needs no NumPy and no
+    # TensorFlow.
     command = importlib.import_module("keras_ring.bench.command")
     return int(command.run(arguments))
 

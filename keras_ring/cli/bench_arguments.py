@@ -1,4 +1,4 @@
-"""The words of `keras-ring bench`. What they do is in `keras_ring.bench`."""
+"""The arguments of `keras-ring bench`, which `keras_ring.bench` runs."""
 
 import argparse
 import re
@@ -18,7 +18,7 @@ DTYPES = (
 OPS = ("Average", "Sum", "Min", "Max", "Product")
 COMPRESSIONS = ("none", "fp16", "bf16")
 STEPS = ("resnet50", "many_small", "mixed", "vgg16", "bert_large")
-# The others take seconds and gigabytes.
+# The default sets. The others take seconds and gigabytes.
 _USUAL_STEPS = STEPS[:2]
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 
@@ -73,7 +73,7 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
     """Adds the kinds of benchmark and their options.
 
     Args:
-        bench: The parser of the words after `keras-ring bench`.
+        bench: The parser of the arguments after `keras-ring bench`.
     """
     kinds = bench.add_subparsers(dest="kind", metavar="KIND", required=True)
     allreduce = kinds.add_parser(
@@ -131,13 +131,13 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
 
 
 def check_bench_arguments(arguments: argparse.Namespace) -> None:
-    """Checks what a parser alone does not.
+    """Checks combinations of arguments, and sets the default of `sets`.
 
     Raises:
-        ValueError: If arguments make no sense together.
+        ValueError: If a set is unknown, or arguments contradict each other.
     """
     if arguments.kind == "step":
-        # Not by `choices`, which refuses an empty list of them.
+        # `choices` of argparse would refuse an empty list.
         unknown = set(arguments.sets) - set(STEPS)
         if unknown:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""`keras-ring check`: can a job run here, and what is missing."""
+"""`keras-ring check`: tests whether a job can run here, and what is missing."""
 
 import argparse
 import importlib
@@ -21,19 +21,21 @@ from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
 
 _MIN_OPEN_FILES = 1024
-# Of shared memory that is tried out, for the buffers of a rank.
+# Bytes of shared memory to try, for the buffers of a rank.
 _SHARED_BYTES = 1 << 30
 _INSTALL = "pip install . (in the keras_ring source directory)"
 
 
 @dataclass
 class Report:
-    """What was found.
+    """The findings of a check.
 
     Args:
-        facts: Name -> value, in the order in which they are shown.
-        missing: What stops a job from running, each with its cure.
-        advice: What is not as it could be.
+        facts: Dictionary of values by name, in the order in which they are
+            shown.
+        missing: List of problems that keep a job from running, each with its
+            solution.
+        advice: List of possible improvements.
     """
 
     facts: dict[str, object] = field(default_factory=dict)
@@ -42,12 +44,12 @@ class Report:
 
     @property
     def ready(self) -> bool:
-        """Whether a job can run."""
+        """Returns whether a job can run."""
         return not self.missing
 
 
 def _check_packages(report: Report) -> None:
-    # Only here: it is slow to load, and nothing else of the command needs it.
+    # Imported here, because it is slow to load and only this check needs it.
     from importlib import metadata
 
     report.facts["Python"] = platform.python_version()
@@ -64,7 +66,7 @@ def _check_packages(report: Report) -> None:
         try:
             found = importlib.import_module(module)
         except Exception as error:
-            # Whatever an import raises, a check goes on and tells it.
+            # Any exception of an import is reported, and the check goes on.
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             report.facts[name] = None
             report.missing.append(
@@ -83,7 +85,7 @@ def _check_native(report: Report) -> None:
         native = importlib.import_module("keras_ring._runtime.native")
         built = dict(native.build_info())
     except Exception as error:
-        # A broken library may fail in any way; its own text says how.
+        # A broken library may raise any exception; its text is reported.
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         report.facts["native libraries"] = None
         report.missing.append(
@@ -139,7 +141,7 @@ def _check_host(report: Report) -> None:
 
 
 def _check_shared_memory(report: Report) -> None:
-    """Tries what ranks of one host do to share memory."""
+    """Tries to make shared memory as ranks of one host do."""
     try:
         fd = os.memfd_create("keras-ring-check")
         try:
@@ -157,7 +159,7 @@ def _check_shared_memory(report: Report) -> None:
 
 
 def _check_ranks(report: Report, num_ranks: int) -> None:
-    """Says what each of so many ranks gets of this host."""
+    """Adds the share of this host that each of `num_ranks` ranks gets."""
     machine = Machine.here()
     share = share_cores(num_ranks, machine, os.environ)
     report.facts["threads of each rank"] = share.variables.get(
@@ -221,15 +223,15 @@ def _show(value: object) -> str:
 
 
 def run_check(*, as_json: bool, num_ranks: int | None = None) -> int:
-    """Prints what was found.
+    """Runs all checks of this host, and prints the report.
 
     Args:
-        as_json: Whether to print one JSON object instead of text.
-        num_ranks: Integer, of a job that is meant to run here; None for no
-            look at that.
+        as_json: Boolean, whether to print one JSON object instead of text.
+        num_ranks: Integer, the number of ranks of an intended job. `None` to
+            skip the check of their share of the host.
 
     Returns:
-        0 when a job can run here, else 1.
+        The exit code: 0 if a job can run here, else 1.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     report = Report()

@@ -1,4 +1,4 @@
-"""`keras-ring check -H`: whether hosts fit together, and their network."""
+"""`keras-ring check -H`: checks of several hosts and of their network."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,10 @@ from keras_ring.launcher.usage import say
 
 _ANSWER_TIME = 20.0
 _LEAVING_TIME = 5.0
-# Seconds by which clocks may differ; files of several hosts are compared.
+# Seconds by which clocks may differ, because times of files of several hosts
+# are compared.
 _MAX_SKEW = 1.0
-# Above, each host is measured with the next one only.
+# With more hosts, each host is measured with the next one only.
 _ALL_PAIRS = 8
 _SHOWN = (
     *host_facts.MUST_AGREE,
@@ -29,19 +30,20 @@ _SHOWN = (
     "open_files",
     "free_ports",
 )
-# Ranks compute with it, if not to the last bit the same.
+# Facts that may differ, though results may then differ in their last bits.
 _MAY_DIFFER = ("cpu",)
 
 
 @dataclass
 class HostsReport:
-    """What was found.
+    """The findings of a check of hosts.
 
     Args:
-        facts: Of each host.
-        links: Of each pair that was measured.
-        problems: Why a job cannot run there; empty if it can.
-        advice: What else is worth knowing.
+        facts: Dictionary of the facts of each host.
+        links: List of the measurements of pairs of hosts.
+        problems: List of the reasons why a job cannot run there; empty if it
+            can.
+        advice: List of further findings.
     """
 
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -51,14 +53,14 @@ class HostsReport:
 
 
 class _Check:
-    """Looks at the hosts of a plan."""
+    """The check of the hosts of a plan."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._plan = plan
         self._interrupted = False
         self._report = HostsReport()
         self._measured: dict[tuple[str, str], dict[str, Any]] = {}
-        # By host, where it is measured, or why it is not.
+        # For each host, the port and addresses to measure, or the problem.
         self._serving: dict[str, Mapping[str, Any]] = {}
         self._lost: list[str] = []
 
@@ -111,7 +113,7 @@ class _Check:
                 for name, value in agent.facts.items()
                 if name not in ("time", "problem")
             }
-            # Ours is right by definition.
+            # The clock of this host is the reference.
             facts["clock"] = round(-(agent.skew or 0.0), 3)
             self._report.facts[agent.host] = facts
             first = next(iter(self._report.facts.values()))
@@ -145,7 +147,7 @@ class _Check:
         if closed:
             self._report.problems += closed
             return
-        # One after the other: they share what is between them.
+        # One after the other, because they share the network.
         for one, other in _pairs(agents):
             if self._interrupted:
                 return
@@ -160,7 +162,7 @@ class _Check:
             )
             preflight.wait_for(
                 f"reach {other.host}",
-                # It tries them one after the other.
+                # It tries the addresses one after the other.
                 seconds + len(addresses) * self._plan.patience.reach_timeout,
                 lambda agent, pair=pair: pair in self._measured,  # type: ignore[misc]
                 [one],
@@ -193,14 +195,14 @@ def _pairs(
 
 
 def run(plan: LaunchPlan, *, as_json: bool) -> int:
-    """Prints what the hosts have, what differs, and how they reach each other.
+    """Checks the hosts of a plan, and prints facts, differences and links.
 
     Args:
-        plan: Of the hosts.
-        as_json: Whether to print one JSON object instead of text.
+        plan: `LaunchPlan` with the hosts.
+        as_json: Boolean, whether to print one JSON object instead of text.
 
     Returns:
-        0 when a job can run there, else 1.
+        The exit code: 0 if a job can run there, else 1.
 
     Raises:
         UsageError: If this process may not open as many files as it needs.

@@ -1,4 +1,4 @@
-"""The `keras-ring` command: its verbs, each of which has a module."""
+"""The `keras-ring` command and its verbs, each of which has a module."""
 
 import argparse
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _VERBS = (RUN, CHECK, DOCTOR, TOP, STATUS, BENCH, REPORT, TEMPLATE)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises on bad usage, so that one place prints one line."""
+    """A parser that raises on bad usage, so that `main` prints one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the `keras-ring` command.
 
     Args:
-        argv: The words after the program's name. Defaults to those of this
-            process.
+        argv: Sequence of strings, the arguments after the program's name.
+            Defaults to those of this process.
 
     Returns:
         The exit code: 0 for success, 2 for bad input, 1 for a benchmark with

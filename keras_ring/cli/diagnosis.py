@@ -1,4 +1,4 @@
-"""`keras-ring doctor`: what flight records tell of a job."""
+"""`keras-ring doctor`: a diagnosis of a job from its flight records."""
 
 import argparse
 import os
@@ -12,13 +12,13 @@ from keras_ring.launcher.usage import UsageError
 
 
 def diagnosis(directory: Path) -> list[str]:
-    """Returns what went wrong in a job, as sentences.
+    """Returns lines that tell what went wrong in a job.
 
     Args:
-        directory: Of the flight records of its ranks.
+        directory: Path of the directory with the flight records of its ranks.
 
     Raises:
-        FlightLogError: If there are none, or they cannot be read.
+        FlightLogError: If there are no records, or they cannot be read.
     """
     logs = read_flight_logs(directory)
     return doctor.report(logs, activities(logs, os.environ))

@@ -1,4 +1,4 @@
-"""Says which rank of a job went another way, from the ranks' flight logs."""
+"""Finds the rank of a job that diverged, from the ranks' flight logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,11 @@ from keras_ring.live.judge import (
 from keras_ring.live.words import CAUSES, doing, listed
 
 _MAX_NAMES = 3
-# Says nothing: all that a program does otherwise is this.
+# The activity of a program that does nothing else of note. It is not reported.
 _COMPUTE = "compute"
 
-# One rank has held up the others if it was the last so often, and by so much.
+# A rank has held up the others if there are at least so many buckets, and it
+# was late by so many seconds on average.
 _MIN_BUCKETS = 10
 _HELD_UP_SECONDS = 1e-3
 
@@ -24,16 +25,18 @@ _HELD_UP_SECONDS = 1e-3
 def diagnose(
     logs: Sequence[FlightLog], activities: Mapping[int, str] | None = None
 ) -> str:
-    """Returns a paragraph on what the ranks of one process set did.
+    """Returns a paragraph on the ranks of one process set.
 
-    In this order: why the logs were written, which ranks left none, where the
-    ranks parted, what runs and does not end, what failed, which rank the others
-    waited for before, or that links took the time. Times are compared between
-    hosts, so their clocks should agree to what matters.
+    It tells, in this order: why the logs were written, which ranks left none,
+    where the ranks diverged or which operation runs and does not end, which
+    operation failed first, and which rank the others waited for before or that
+    links took the time. Times are compared between hosts, so their clocks
+    should agree.
 
     Args:
-        logs: Of ranks of one job and process set, at most one of each.
-        activities: What ranks did, where that is known.
+        logs: Sequence of the `FlightLog`s of ranks of one job and process set,
+            at most one for each rank.
+        activities: Dictionary of the known activities, by rank.
     """
     view = _View(logs, activities or {})
     sentences = [
@@ -54,11 +57,11 @@ def diagnose(
 def report(
     logs: Sequence[FlightLog], activities: Mapping[int, str] | None = None
 ) -> list[str]:
-    """Returns a paragraph, then a line for each rank, per process set.
+    """Returns a paragraph and a line for each rank, for each process set.
 
     Args:
-        logs: Of ranks of one job.
-        activities: What ranks did, where that is known: by rank, one of
+        logs: Sequence of the `FlightLog`s of ranks of one job.
+        activities: Dictionary of the known activities, by rank. Each is one of
             `words.ACTIVITIES`.
     """
     lines = []
@@ -72,7 +75,7 @@ def report(
 
 
 def _rank_line(log: FlightLog) -> str:
-    """Returns one line on a rank: who it is and what it did last."""
+    """Returns one line on a rank, with its process and last operation."""
     who = f"rank {log.rank} ({log.host}, pid {log.pid})"
     if log.last is None:
         return f"{who}: no operations"
@@ -84,7 +87,7 @@ def _rank_line(log: FlightLog) -> str:
 
 
 class _View:
-    """The logs, and what is asked of them more than once."""
+    """The logs, and facts of them that are needed more than once."""
 
     def __init__(
         self, logs: Sequence[FlightLog], activities: Mapping[int, str]
@@ -102,10 +105,11 @@ class _View:
         return sorted(self.logs)
 
     def without(self, name: str) -> list[int]:
-        """The ranks that have not asked for what others wait for."""
+        """Returns the ranks that have not asked for what others wait for."""
         having = self.having(name)
         known = [self.last_decision(rank) or 0 for rank in having]
-        # Nobody decides without all: who has it done has only heard earlier.
+        # A decision needs all ranks: a rank whose operation has run has only
+        # received a newer decision earlier.
         newest = min(known, default=0)
         return [
             rank
@@ -154,7 +158,7 @@ def _absent(view: _View) -> list[str]:
 
 @dataclass(frozen=True)
 class _Parting:
-    """The first operation that some ranks wait for and others never want."""
+    """The first operation that some ranks wait for and others lack."""
 
     operation: Operation
     having: list[int]
@@ -240,7 +244,7 @@ def _instead(view: _View, rank: int) -> str:
 
 
 def _unfinished(view: _View) -> list[str]:
-    """What all have agreed to run, and some have not done."""
+    """Reports the first operation that was decided and has not ended."""
     running = {
         rank: [op for op in view.logs[rank].operations if op.is_open]
         for rank in view.ranks
@@ -294,7 +298,7 @@ def _failures(view: _View) -> list[str]:
 
 
 def _held_up(view: _View) -> list[str]:
-    """Says which rank was mostly the last, where one was."""
+    """Reports the rank that was often the last, if there is one."""
     buckets = {
         operation.decision: operation
         for rank in view.ranks
@@ -319,10 +323,10 @@ def _held_up(view: _View) -> list[str]:
 
 
 def _communication(view: _View) -> list[str]:
-    """Says that buckets took long that no rank was late for, where they did.
+    """Reports that buckets took long without a late rank, if they did.
 
-    Whoever was the last to be ready for a bucket has waited for nothing but its
-    bytes. That is the shortest time of all ranks, by one clock.
+    The rank that was the last to be ready for a bucket has waited only for its
+    bytes. Its time is the shortest of all ranks, and is measured by one clock.
     """
     shortest: dict[int, tuple[float, int, float, float]] = {}
     span = busy = 0.0
@@ -345,7 +349,7 @@ def _communication(view: _View) -> list[str]:
         for begin, end in sorted(
             times[2:] for times in shortest.values() if times[1] == rank
         ):
-            # Several may run at once.
+            # Several buckets may run at once, so count overlaps once.
             busy += max(end - max(begin, covered), 0.0)
             covered = max(covered, end)
     share = min(busy / span, 1.0) if span > 0 else 0.0
@@ -378,7 +382,7 @@ def _ranks(ranks: Iterable[int]) -> str:
 
 
 def _start(text: str) -> str:
-    """Makes a text begin a sentence."""
+    """Returns a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 

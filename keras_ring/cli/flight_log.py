@@ -1,4 +1,4 @@
-"""Reads what the flight recorders of a job's ranks have left."""
+"""Reads the records of the flight recorders of a job's ranks."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _STATES = (_WAITING, _RUNNING, _DONE, _FAILED)
 
 
 class FlightLogError(ValueError):
-    """A file is not the flight log of a rank."""
+    """Raised if a file is not the flight log of a rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +19,19 @@ class Operation:
     """One collective operation as one rank has seen it.
 
     Args:
-        number: Of the rank's operations, from 1.
-        name: Of the tensor.
-        kind: Such as `"allreduce"`.
-        state: `"waiting"` for other ranks, `"running"`, `"done"` or `"failed"`.
-        decision: Number of the common decision to run it, `None` before.
-        last_rank: The rank that its bucket waited for, if one came later than
-            another.
-        late: By how many seconds.
-        submitted: When the rank asked for it, in seconds since the epoch.
-        ended: When it was done or had failed, `None` before.
-        error: Why it has failed.
+        number: Integer, the number among the rank's operations, from 1.
+        name: String, the name of the tensor.
+        kind: String, such as `"allreduce"`.
+        state: String, `"waiting"` for other ranks, `"running"`, `"done"` or
+            `"failed"`.
+        decision: Integer, the number of the common decision to run it. `None`
+            before the decision.
+        last_rank: Integer, the rank that its bucket waited for, or `None`.
+        late: Float, the seconds by which that rank was late.
+        submitted: Float, the time at which the rank asked for it, in seconds
+            since the epoch.
+        ended: Float, the time at which it was done or failed. `None` before.
+        error: String, the reason why it failed.
     """
 
     number: int
@@ -45,17 +47,17 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """Kind and name, as messages show them."""
+        """The kind and the name, as messages show them."""
         return f"{self.kind} {self.name!r}"
 
     @property
     def is_open(self) -> bool:
-        """Whether the rank still waited for its end."""
+        """Returns whether the rank still waited for its end."""
         return self.state in (_WAITING, _RUNNING)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waited for ranks that had not asked for it."""
+        """Returns whether it waited for ranks that had not asked for it."""
         return self.state == _WAITING
 
 
@@ -64,14 +66,16 @@ class FlightLog:
     """The last operations of one rank.
 
     Args:
-        rank: Whose.
-        members: The ranks of the process set, or of the whole job.
-        process_set: Its number; 0 for the whole job.
-        host: Name of the rank's host.
-        pid: Its process id.
-        written: When, in seconds since the epoch.
-        reason: Why it was written.
-        operations: Oldest first.
+        rank: Integer, the rank.
+        members: Tuple of integers, the ranks of the process set.
+        process_set: Integer, the number of the process set; 0 for the whole
+            job.
+        host: String, the name of the rank's host.
+        pid: Integer, its process id.
+        written: Float, the time at which the log was written, in seconds since
+            the epoch.
+        reason: String, the reason why the log was written.
+        operations: Tuple of `Operation`s, the oldest first.
     """
 
     rank: int
@@ -85,16 +89,16 @@ class FlightLog:
 
     @property
     def last(self) -> Operation | None:
-        """What the rank asked for last."""
+        """The last operation that the rank asked for, or `None`."""
         return self.operations[-1] if self.operations else None
 
 
 def read_flight_log(path: Path) -> FlightLog:
-    """Reads one file.
+    """Reads one flight log.
 
     Raises:
-        FlightLogError: If it cannot be read, is no flight log, or one of
-            another version.
+        FlightLogError: If the file cannot be read, is not a flight log, or has
+            the format of another version.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
@@ -149,11 +153,11 @@ def _operation(record: dict[str, Any]) -> Operation:
 def read_flight_logs(directory: Path) -> list[FlightLog]:
     """Reads the logs of a directory, ordered by process set and rank.
 
-    Where several processes have been one rank, as those of two jobs or of two
-    generations of one, it is the log that was written last.
+    If several processes have been the same rank, as in two jobs or in two
+    generations of one job, only the log that was written last is returned.
 
     Raises:
-        FlightLogError: If there is none, or one cannot be read.
+        FlightLogError: If there is no log, or one cannot be read.
     """
     paths = sorted(directory.glob("flight.*.json"))
     if not paths:

@@ -1,4 +1,4 @@
-"""`keras-ring report`: a page of what a timeline tells, by `report`."""
+"""`keras-ring report`: a page made from a timeline, by `keras_ring.report`."""
 
 import argparse
 import importlib
@@ -21,7 +21,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        # By name: the launcher itself needs no NumPy, and no plots.
+        # Imported here, because the launcher itself needs no NumPy and no
+        # plots.
         command = importlib.import_module("keras_ring.report.command")
     except ModuleNotFoundError as error:
         raise UsageError(

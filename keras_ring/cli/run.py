@@ -1,4 +1,4 @@
-"""`keras-ring run`: runs a job, and says how it ended."""
+"""`keras-ring run`: runs a job, and reports how it ended."""
 
 import argparse
 import os
@@ -34,9 +34,9 @@ _FAILED = 1
 
 
 def _warn_of_several(environment: Mapping[str, str]) -> None:
-    """Says that an engine has started several of this command.
+    """Prints a message if an engine has started this command several times.
 
-    That may be meant: a sweep of jobs. Else it would not be noticed.
+    That may be intended, for a sweep of jobs. Otherwise it would go unnoticed.
     """
     if environment.get(contract.SIZE):
         return
@@ -53,7 +53,7 @@ def _warn_of_several(environment: Mapping[str, str]) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     asked = arguments.log_format or os.environ.get(contract.LOG_FORMAT)
-    # Until there is a job.
+    # The source of messages before there is a job.
     source = LogSource(trace=TraceContext.of(os.environ))
     with speaking_as(source if asked == JSON else None):
         try:
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         except UsageError as error:
             return refused(error)
         except KeyboardInterrupt:
-            # Before there is a job, which takes the signals.
+            # A running job handles signals itself; there is no job yet.
             return 128 + signal.SIGINT
 
 
@@ -78,14 +78,14 @@ def _run_plan(plan: LaunchPlan) -> int:
         say(str(error), level="error")
         return _FAILED
     except OSError as error:
-        # No more processes, descriptors, or room for files.
+        # There are no more processes or descriptors, or no room for files.
         say(f"cannot run the job: {error}", level="error")
         return _FAILED
     return report(end, plan)
 
 
 def report(end: JobEnd, plan: LaunchPlan) -> int:
-    """Says how a job ended; returns the exit code."""
+    """Reports how a job ended, and returns the exit code."""
     if end.leftover:
         say(f"ended {end.leftover} process(es) that the ranks had left")
     if end.first is not None:
@@ -107,7 +107,7 @@ def report(end: JobEnd, plan: LaunchPlan) -> int:
 
 
 def _why_apart(plan: LaunchPlan) -> str:
-    """Says of ranks that had nothing to do with each other why."""
+    """Returns why the ranks did not form a job."""
     apart = f"these were {plan.size} programs, each on its own"
     if not auto_options.is_on(plan.environment):
         return f"no rank has called keras_ring.init(): {apart}"
@@ -135,7 +135,7 @@ def _report_failure(end: JobEnd, first: RankEnd, *, as_text: bool) -> None:
 
 
 def _report_flights(directory: Path | None) -> None:
-    """Says what the ranks' flight records tell, if they have left any."""
+    """Prints the diagnosis of the ranks' flight records, if there are any."""
     if directory is None:
         return
     try:

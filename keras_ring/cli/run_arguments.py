@@ -1,4 +1,4 @@
-"""The options of `keras-ring run`, and the plan that they ask for."""
+"""The options of `keras-ring run`, and the plan that is made of them."""
 
 import argparse
 import socket
@@ -17,7 +17,7 @@ from keras_ring.launcher.usage import UsageError
 
 
 def add_host_arguments(run: argparse.ArgumentParser) -> None:
-    """Adds what says where ranks run, which `check` has as well."""
+    """Adds the options for hosts, which `check` has as well."""
     run.add_argument(
         "-H",
         dest="hosts",
@@ -66,7 +66,7 @@ def _add_limit(run: argparse.ArgumentParser, name: str) -> None:
 
 
 def add_run_arguments(run: argparse.ArgumentParser) -> None:
-    """Adds the words of the verb."""
+    """Adds the options and the command of `keras-ring run`."""
     run.add_argument("-np", type=int, metavar="N", help="number of ranks")
     add_host_arguments(run)
     run.add_argument(
@@ -185,8 +185,8 @@ def _add_auto_arguments(run: argparse.ArgumentParser) -> None:
         help="train a program of one process on all ranks, unchanged, with the"
         " result of one process (docs/auto.md)",
     )
-    # An option of its own: a value that may be left out would be the word that
-    # follows.
+    # A separate option, because an optional value of --auto would take the
+    # word that follows.
     run.add_argument(
         f"--auto={auto_options.EXPLAIN}",
         dest="auto",
@@ -255,11 +255,11 @@ def _autotune_of(arguments: argparse.Namespace) -> dict[str, Any]:
 def plan_of(
     arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> LaunchPlan:
-    """Returns the plan that the words of the verb ask for.
+    """Returns the plan for the arguments of `keras-ring run`.
 
     Args:
-        arguments: The parsed words.
-        environment: That of this process.
+        arguments: The parsed arguments.
+        environment: The environment variables of this process.
 
     Raises:
         UsageError: If any of them is wrong.
@@ -298,7 +298,7 @@ def plan_of(
 
 
 def _time_limits(arguments: argparse.Namespace) -> dict[str, str]:
-    # `check` has but one of them.
+    # `check` has only one of these options.
     given = {
         name: getattr(arguments, limit.option[2:].replace("-", "_"), None)
         for name, limit in LIMITS.items()
@@ -307,7 +307,7 @@ def _time_limits(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def hosts_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of `add_host_arguments`, as of a `RunRequest`."""
+    """Returns the options for hosts as keyword arguments of `RunRequest`."""
     names = ("hosts", "hostfile", "ssh_port", "ssh_identity", "rsh")
     network = ("interface", "port_range")
     given = {name: getattr(arguments, name) for name in (*names, *network)}

@@ -1,4 +1,4 @@
-"""`keras-ring template`: a file that starts a job in another way."""
+"""`keras-ring template`: prints a file that starts a job in another way."""
 
 import argparse
 import json
@@ -12,18 +12,18 @@ from importlib import resources
 from keras_ring.cli.verb import Verb
 from keras_ring.launcher.usage import UsageError
 
-# Engine -> file of the template; Kubernetes has several.
+# Files of templates, by engine; Kubernetes has several.
 _FILES = {"slurm": "slurm.sh.in", "mpi": "mpi.sh.in", "ray": "ray.py.in"}
 _KINDS = ("job", "jobset", "mpijob", "trainjob")
 ENGINES = (*_FILES, "kubernetes")
-# A name of Kubernetes, with room for what is added to it.
+# A name of Kubernetes, with room for suffixes.
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-# Where a pod's template stands, and so how far it is indented.
+# The position of a pod's template, which also sets its indentation.
 _POD = re.compile(r"^@\{pod\}$", re.MULTILINE)
 _PORT = 29400
 _FIRST_POD = {"job": "{}-0", "jobset": "{}-ranks-0-0"}
 _IMAGE = "registry.example.com/train:latest"
-# `$` belongs to shells.
+# The placeholders have no `$`, which belongs to shells.
 _VALUE = re.compile(r"@\{(\w+)\}")
 
 
@@ -79,7 +79,7 @@ def template(arguments: argparse.Namespace) -> str:
     """Returns the text of the file.
 
     Raises:
-        UsageError: If the arguments make no sense.
+        UsageError: If the arguments are invalid.
     """
     for name, value in vars(arguments).items():
         if isinstance(value, int) and value < 1:
@@ -116,7 +116,7 @@ def _filled(arguments: argparse.Namespace, command: Sequence[str]) -> str:
         "ranks": hosts * per_host,
         "cpus_per_rank": arguments.cpus_per_rank,
         "command": shlex.join(command),
-        # Is a list in YAML and in Python.
+        # A list in YAML and in Python.
         "command_list": json.dumps(list(command)),
         "host_list": ",".join(f"node{i + 1}:{per_host}" for i in range(hosts)),
     }

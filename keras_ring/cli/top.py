@@ -1,4 +1,4 @@
-"""`keras-ring top` and `keras-ring status`: a running job, from outside."""
+"""`keras-ring top` and `keras-ring status`: show a running job."""
 
 import argparse
 import importlib
@@ -70,11 +70,11 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _top(arguments: argparse.Namespace) -> int:
-    """Shows a job until it or the user ends it; returns the exit code."""
+    """Shows a job until it ends or the user stops; returns the exit code."""
     if arguments.rows is not None and arguments.rows < 1:
         raise UsageError(f"--rows {arguments.rows}: expected at least 1")
     try:
-        # By name: those who look at nothing need no rich.
+        # Imported here, because other verbs need no rich.
         screen = importlib.import_module("keras_ring.cli.top_screen")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
@@ -97,7 +97,7 @@ def _top(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    """Prints what is seen of a job; returns the exit code."""
+    """Prints the state of a job, and returns the exit code."""
 
     def show(job: jobs.Job) -> int:
         seen = _look_twice(job, arguments.interval)
@@ -156,7 +156,7 @@ def _with_job(
 
 
 def describe(job: jobs.Job) -> str:
-    """Returns a job as a line of a list."""
+    """Returns a line that describes a job."""
     if not job.pages:
         return f"{job.id}  no rank here"
     page = job.pages[0]
@@ -166,7 +166,7 @@ def describe(job: jobs.Job) -> str:
 
 def _look_twice(job: jobs.Job, interval: float) -> JobView | None:
     before = job.read()
-    # What is dead does not change.
+    # The pages of a dead job do not change.
     if not before.runs:
         return view((), before.pages)
     threading.Event().wait(interval)

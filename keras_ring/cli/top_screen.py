@@ -1,4 +1,4 @@
-"""What `keras-ring top` does with a terminal."""
+"""The output of `keras-ring top` to a terminal."""
 
 import threading
 
@@ -10,12 +10,17 @@ from keras_ring.live.frame import frame, rows_for
 from keras_ring.live.jobs import Job
 from keras_ring.live.view import JobView, view
 
-# Somebody reads it elsewhere: as wide as the table needs.
+# The width of output that is not to a terminal, as the table needs it.
 _PLAIN_WIDTH = 100
 
 
 def print_once(job: JobView, rows: int) -> None:
-    """Prints a frame as plain text, however wide or not the terminal is."""
+    """Prints a frame as plain text, to a terminal or not.
+
+    Args:
+        job: `JobView`, the state of the job.
+        rows: Integer, the number of ranks to show at most.
+    """
     console = Console(
         color_system=None, highlight=False, emoji=False, markup=False
     )
@@ -25,12 +30,12 @@ def print_once(job: JobView, rows: int) -> None:
 
 
 def follow(job: Job, interval: float, rows: int | None) -> int:
-    """Shows a job, again and again, until it has ended.
+    """Shows a job repeatedly until it has ended.
 
     Args:
         job: The job.
-        interval: Seconds between two looks.
-        rows: Ranks to show; None for as many as fit.
+        interval: Float, the seconds between two frames.
+        rows: Integer, the number of ranks to show; `None` for as many as fit.
 
     Returns:
         The exit code.
@@ -51,7 +56,7 @@ def follow(job: Job, interval: float, rows: int | None) -> int:
                 seen = view(before.pages, now.pages) if now.pages else None
                 before = now
     except KeyboardInterrupt:
-        # How users leave it.
+        # Ctrl-C is the usual way to leave.
         return 0
     if not before.pages:
         console.print(Text(f"job {job.id} has ended"))

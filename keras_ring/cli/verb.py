@@ -11,15 +11,17 @@ _USAGE_ERROR = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """What follows `keras-ring` on a command line, and what it does.
+    """A verb of the `keras-ring` command, with its arguments and action.
 
     Args:
-        name: The word.
-        help: A line for the list of all verbs.
-        add_arguments: Adds what may follow it to a parser.
-        run: Does it; returns the exit code. May raise `UsageError`.
-        usage: How it is called. Defaults to what its arguments say.
-        description: More than `help` for who asks for this verb alone.
+        name: String, the word after `keras-ring`.
+        help: String, a line for the list of all verbs.
+        add_arguments: Function that adds the arguments of the verb to a parser.
+        run: Function that runs the verb and returns the exit code. May raise
+            `UsageError`.
+        usage: String, the usage line. Defaults to one made of the arguments.
+        description: String, a longer text for the help of this verb. Defaults
+            to none.
     """
 
     name: str
@@ -31,6 +33,6 @@ class Verb:
 
 
 def refused(error: UsageError) -> int:
-    """Says what is wrong with a command; returns the exit code."""
+    """Prints what is wrong with a command, and returns the exit code."""
     say(str(error), level="error")
     return _USAGE_ERROR
