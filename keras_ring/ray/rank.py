@@ -1,4 +1,4 @@
-"""What runs in an actor of Ray. Becomes a rank before it imports TensorFlow."""
+"""The rank in an actor of Ray, which is set up before TensorFlow's import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ring._launch_protocol import error_file
 from keras_ring._launch_protocol.code_sources import Pickled
 from keras_ring._launch_protocol.error_file import RankError
 
-# What an actor answers, as `call` returns it.
+# The kinds of answers of an actor, as `call` returns them.
 VALUE, ERROR = "value", "error"
 
 
@@ -22,26 +22,26 @@ class Rank:
     """One rank of a job.
 
     Args:
-        size: Number of ranks.
-        rank: Index of this one.
+        size: Integer, the number of ranks.
+        rank: Integer, this rank.
     """
 
     def __init__(self, size: int, rank: int) -> None:
         self._size = size
         self._rank = rank
         self._listener: socket.socket | None = None
-        # As long as this process.
+        # Resources that are held as long as the rank.
         self._held = contextlib.ExitStack()
 
     def invite(self, one_host: bool) -> str:
-        """Listens, as rank 0; returns what the others are told."""
+        """Listens as rank 0, and returns the invitation for the other ranks."""
         invitation, self._listener = self._held.enter_context(
             invite(os.environ, one_host=one_host)
         )
         return invitation.encode()
 
     def join(self, told: str) -> None:
-        """Learns from rank 0 where it is."""
+        """Sets the variables of this rank from the invitation of rank 0."""
         met = Meeting(
             size=self._size,
             rank=self._rank,
@@ -51,7 +51,7 @@ class Rank:
         os.environ.update(met.settings())
 
     def activate(self) -> tuple[str, Any]:
-        """Has this process train what is for one; returns the error of it."""
+        """Turns on `--auto` in this process, and returns its error, if any."""
         try:
             importlib.import_module("keras_ring.auto")
             return VALUE, None
@@ -61,10 +61,11 @@ class Rank:
             return told
 
     def call(self, shared: Pickled) -> tuple[str, Any]:
-        """Calls the function; returns its result, or the error of it.
+        """Calls the function, and returns its result or its error.
 
         Args:
-            shared: The function, its positional and its keyword arguments.
+            shared: `Pickled` tuple of the function, its positional arguments
+                and its keyword arguments.
         """
         try:
             function, args, kwargs = shared.load()
@@ -75,7 +76,7 @@ class Rank:
             self._leave()
 
     def _leave(self) -> None:
-        """Tells the other ranks, as the end of a program does."""
+        """Leaves the job, as the end of a program does."""
         from keras_ring import job
 
         job.shutdown()
@@ -84,5 +85,5 @@ class Rank:
 
 def _told(error: BaseException) -> tuple[str, Any]:
     error_file.note(error)
-    # The job's own, not Ray's: it says which rank was first.
+    # A record of the job and not of Ray: it tells which rank failed first.
     return ERROR, asdict(RankError.of(error, error.__traceback__))

@@ -27,43 +27,46 @@ def run(
 ) -> list[Any]:
     """Runs a function on several ranks, each an actor of Ray.
 
-    As `keras_ring.run` does on hosts, on a cluster that Ray manages: Ray
-    places the ranks (in one placement group, all of them or none), carries
-    the function there and the results back. The function calls `kr.init()` as
-    a program does, unless `auto` does. If a rank fails, the others are ended.
-    What ranks print comes out where Ray shows it.
+    It works like `keras_ring.run`, but on a cluster that Ray manages. Ray
+    places the ranks in one placement group, all of them or none, and transfers
+    the function to them and the results back. The function must call
+    `kr.init()` as a program does, unless `auto` does that. If a rank fails, the
+    other ranks are ended. Ray shows the output of the ranks.
 
     Ranks of one node have consecutive numbers.
 
     Args:
-        fn: What each rank calls. It must be possible to pickle it by
-            `cloudpickle`, with its arguments and results.
-        args: Its positional arguments, the same on every rank.
-        kwargs: Its keyword arguments. Defaults to none.
-        num_workers: Integer, the number of ranks.
-        resources_per_worker: What Ray reserves for each rank, such as
-            `{"CPU": 4, "GPU": 1}`. TensorFlow gets as many threads as there
-            are CPUs. Defaults to `{"CPU": 1}`.
-        strategy: String, how Ray places them: `"PACK"`, `"SPREAD"`,
-            `"STRICT_PACK"` or `"STRICT_SPREAD"`.
-        auto: Boolean, whether the function is one for a single process, which
-            trains on all ranks unchanged, as by `keras-ring run --auto`. The
-            variables `KERAS_RING_AUTO_BATCH` and the like, in `env`, are the
-            options of that.
-        env: Variables to set for the ranks.
-        start_timeout: Float, seconds in which Ray must have room for all
-            ranks, and in which they must then come together.
+        fn: Function that each rank calls. It must be possible to pickle it,
+            its arguments and its results with `cloudpickle`.
+        args: Sequence, the positional arguments of `fn`, the same on every
+            rank.
+        kwargs: Dictionary, the keyword arguments of `fn`. Defaults to none.
+        num_workers: Integer, the number of ranks. Defaults to `2`.
+        resources_per_worker: Dictionary of the resources that Ray reserves for
+            each rank, such as `{"CPU": 4, "GPU": 1}`. TensorFlow gets as many
+            threads as there are CPUs. Defaults to `{"CPU": 1}`.
+        strategy: String, the placement strategy of Ray: `"PACK"`, `"SPREAD"`,
+            `"STRICT_PACK"` or `"STRICT_SPREAD"`. Defaults to `"PACK"`.
+        auto: Boolean, whether `fn` is written for a single process and trains
+            on all ranks unchanged, as with `keras-ring run --auto`. Variables
+            such as `KERAS_RING_AUTO_BATCH` in `env` set the options of that.
+            Defaults to `False`.
+        env: Dictionary of environment variables for the ranks.
+        start_timeout: Float, the seconds in which Ray must have room for all
+            ranks, and again in which the ranks must start and connect. Defaults
+            to `60.0`.
 
     Returns:
-        A list of what the function returned, by rank.
+        List of the function's results, by rank.
 
     Raises:
-        ValueError: If an argument makes no sense.
+        ValueError: If an argument is invalid.
         ImportError: If Ray is not installed (`pip install "keras-ring[ray]"`).
-        keras_ring.errors.StartError: If Ray has no room for the ranks in time;
-            the text says what was asked for and what is there.
-        keras_ring.errors.RankFailedError: If a rank failed. The text says
-            which one was first, and has its traceback.
+        keras_ring.errors.StartError: If Ray has no room for the ranks in time.
+            The text has the requested and the available resources. Or if the
+            ranks do not start in time.
+        keras_ring.errors.RankFailedError: If a rank failed. The text names the
+            first rank that failed, and has its traceback.
 
     Example:
     ```python

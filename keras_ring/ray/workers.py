@@ -1,4 +1,4 @@
-"""The actors of a job: placed by Ray, made ranks, asked how they end."""
+"""The actors of a job: their placement, their start and their results."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from keras_ring.launcher.sharing import thread_variables
 from keras_ring.launcher.summary import RankEnd
 from keras_ring.ray import rank as rank_module
 
-# Ray ships types, but need not be there: an actor, a reference, a group.
+# An actor, a reference or a group of Ray. Ray has types for them, but may not
+# be installed.
 Handle: TypeAlias = Any
 
-# Seconds in which ranks that have lost another one say so, unless the variable
-# of `keras-ring run` says otherwise.
+# Default seconds in which ranks may report that they have lost another rank. A
+# variable of `keras-ring run` changes it.
 _FAILURE_WAIT = 5.0
 
 
 def failure_wait(environment: Mapping[str, str]) -> float | None:
-    """Returns how long the others get after a rank has failed.
+    """Returns the time that the other ranks get after a rank has failed.
 
     Args:
-        environment: That of the caller.
+        environment: The environment variables of the caller.
 
     Returns:
-        Seconds, or `None` for any time.
+        Float, the time in seconds, or `None` for no limit.
 
     Raises:
-        ConfigurationError: If `KERAS_RING_FAILURE_WAIT` makes no sense.
+        ConfigurationError: If `KERAS_RING_FAILURE_WAIT` is invalid.
     """
     text = environment.get(time_limits.FAILURE_WAIT)
     if not text:
@@ -51,16 +52,16 @@ def failure_wait(environment: Mapping[str, str]) -> float | None:
 
 
 class Workers:
-    """The actors of one job; ends them on exit.
+    """The actors of one job, which are ended on exit.
 
     Args:
-        count: Number of ranks.
-        resources: What Ray reserves for each.
-        strategy: How Ray places them.
-        start_timeout: Seconds for each part of the start.
+        count: Integer, the number of ranks.
+        resources: Dictionary of the resources that Ray reserves for each.
+        strategy: String, the placement strategy of Ray.
+        start_timeout: Float, the seconds for each part of the start.
 
     Raises:
-        StartError: On entry, if Ray has no room for them in time.
+        StartError: On entry, if Ray has no room for the actors in time.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Workers:
         self._start_timeout = start_timeout
         self._group: Handle = None
         self._actors: list[Handle] = []
-        # By rank: name of the host, process id.
+        # The name of the host and the process id, by rank.
         self._places: list[tuple[str, int]] = []
 
     def __enter__(self) -> Workers:
@@ -113,15 +114,16 @@ class Workers:
         )
 
     def become_ranks(self, environment: Mapping[str, str]) -> None:
-        """Starts the actors, and tells each where rank 0 is.
+        """Starts the actors, and gives each the invitation of rank 0.
 
         Args:
-            environment: Variables to set for them.
+            environment: Environment variables to set for the actors.
 
         Raises:
             StartError: If an actor does not start in time.
         """
-        # Ray says where a bundle is, so ranks of a node can be neighbours.
+        # Sort the bundles by their nodes, so that ranks of one node have
+        # consecutive numbers.
         nodes = self._nodes()
         order = sorted(
             range(self._count), key=lambda i: (nodes.index(nodes[i]), i)
@@ -157,14 +159,14 @@ class Workers:
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         others = dict(self._resources)
         num_cpus, num_gpus = others.pop("CPU", 0), others.pop("GPU", 0)
-        # KERAS_RING_SIZE is there when keras_ring is imported, so that tensors
-        # lie where the other ranks of the host can read them.
+        # KERAS_RING_SIZE is set before keras_ring is imported, so that tensors
+        # are in memory that the other ranks of the host can read.
         variables = {
             **thread_variables(max(1, int(num_cpus))),
             contract.START_TIMEOUT: f"{self._start_timeout:g}",
             contract.SIZE: str(self._count),
             contract.RANK: str(rank),
-            # A rank may have started Ray.
+            # If a rank has started Ray, its variable must not be inherited.
             contract.PARENT_RANK: "",
             **environment,
         }
@@ -189,12 +191,12 @@ class Workers:
         return answers
 
     def activate(self) -> list[RankEnd]:
-        """Has all ranks train what is for one process.
+        """Turns on `--auto` on all ranks.
 
-        Before they get the function: to unpickle it may be to import Keras.
+        Call it before `call`, because unpickling the function may import Keras.
 
         Returns:
-            How it went.
+            List of `RankEnd`s, with the errors if there are any.
         """
         return self._results([a.activate.remote() for a in self._actors])[1]
 
@@ -207,13 +209,14 @@ class Workers:
         """Calls a function on all ranks.
 
         Returns:
-            What it returned, by rank; and how the ranks ended. After the first
-            failure the others have a few seconds to say what it meant to them,
-            and are then ended.
+            Tuple of the list of results and the list of `RankEnd`s, both by
+            rank. After the first failure, the other ranks have a few seconds
+            to report their own errors, and are then counted as stopped.
         """
         pickler = importlib.import_module("ray.cloudpickle").CloudPickler
         call = (function, args, dict(kwargs))
-        # Once, not per rank. Arrays are where all ranks of a node read them.
+        # Pickle once for all ranks. Ray stores arrays in memory that all ranks
+        # of a node can read.
         shared = self._ray.put(code_sources.dumps(call, pickler, apart=True))
         return self._results([a.call.remote(shared) for a in self._actors])
 
@@ -249,8 +252,8 @@ class Workers:
             lost = f"with its Ray actor: {_reason(str(error))}"
             return self._end_of(rank, returncode=-1, lost=lost), None
         except self._ray.exceptions.RayError as error:
-            # What it has returned cannot be pickled, or its arguments cannot
-            # be read there.
+            # The result cannot be pickled, or the arguments cannot be
+            # unpickled there.
             told = RankError.of(error, None)
             return self._end_of(rank, returncode=1, error=told), None
         if kind == rank_module.VALUE:
@@ -280,7 +283,7 @@ class Workers:
 def _actor_class() -> type:
     """Returns the class of the actors.
 
-    Made here, so that it goes to them by value: an actor must know its
+    The class is local, so that it is pickled by value: an actor must have its
     variables before it imports keras_ring.
     """
 
@@ -324,7 +327,7 @@ def _reason(text: str) -> str:
 
 
 def _shown(resources: Mapping[str, float]) -> str:
-    """Returns resources in words, without those that name a node."""
+    """Returns a text for resources, without nodes and memory."""
     return ", ".join(
         f"{amount:g} {name}"
         for name, amount in sorted(resources.items())
