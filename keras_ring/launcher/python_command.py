@@ -22,8 +22,7 @@ def python_script(command: Sequence[str]) -> str | None:
 
 
 def reads_standard_input(command: Sequence[str]) -> bool:
-    """Returns whether a command is Python with its program in standard input.
-    """
+    """Returns whether a command is Python with a program from its input."""
     if not command or not _PYTHON.fullmatch(Path(command[0]).name):
         return False
     options = _options(command)
