@@ -1,4 +1,4 @@
-"""A job of processes, without any framework: for programs of NumPy.
+"""A job of processes without a framework, for programs that use NumPy.
 
 ```python
 from keras_ring import core as kr
@@ -7,8 +7,8 @@ kr.init()
 total = kr.allreduce(np.ones(3), kr.Sum)
 ```
 
-`keras_ring` has the same for TensorFlow, in one job with this: a program may
-use both. Importing this loads NumPy at the most.
+`keras_ring` has the same functions for TensorFlow. Both belong to one job, and
+a program may use both. Importing this package loads no framework, only NumPy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares lists of names between ranks, and tells where they differ."""
+"""Compares lists of names between ranks, and reports where they differ."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def require_same(
 
     Args:
         name: String, the name of the exchange, the same on all ranks.
-        what: String, what the list is of, for the error.
-        lines: The list, as it is shown in the error.
-        compared: The list, as it is compared. Defaults to `lines`.
-        process_set: Whose members compare. Defaults to all ranks.
+        what: String, a plural noun for the entries, for the error.
+        lines: List of strings, the entries as they are shown in the error.
+        compared: List of strings, the entries as they are compared. Defaults to
+            `lines`.
+        process_set: `ProcessSet` whose members compare their lists. Defaults to
+            all ranks.
 
     Raises:
         ValueError: If the lists differ between ranks.

@@ -1,6 +1,7 @@
-"""Collectives of NumPy arrays. They need no framework, and wait.
+"""Collectives of NumPy arrays, which need no framework.
 
-All ranks of the process set must call them, with the same name.
+They return when the result is there. All ranks of the process set must call
+them, with the same name.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def allreduce(
     """Reduces an array over all ranks; every rank gets the result.
 
     Args:
-        array: An array of NumPy, or what converts to one, of the same shape
-            on every rank. {{reducible_dtypes}}
+        array: A NumPy array, or an object that converts to one, of the same
+            shape on every rank. {{reducible_dtypes}}
         op: {{op}}
         name: {{array_name}}
         prescale_factor: {{prescale_factor}}
@@ -53,7 +54,7 @@ def allreduce(
         An array of the same shape and dtype, bitwise equal on all ranks.
 
     Raises:
-        TypeError: If there is no such reduction of its dtype.
+        TypeError: If the dtype does not support this reduction.
         FailedPreconditionError: {{disagreement}}
         InvalidArgumentError: {{impossible}}
         UnavailableError: {{lost}}
@@ -88,7 +89,7 @@ def reducescatter(
     compression: WireFormat = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Reduces an array over all ranks; each rank gets some of its rows.
+    """Reduces an array over all ranks; each rank gets a part of its rows.
 
     Args:
         array: An array of shape `[n, ...]`, the same on every rank.
@@ -101,11 +102,11 @@ def reducescatter(
         process_set: {{process_set}}
 
     Returns:
-        An array of the rows of this rank. Where `n` cannot be divided by the
+        An array of the rows of this rank. If `n` is not a multiple of the
         number of ranks, the first ranks have one row more.
 
     Raises:
-        TypeError: If there is no such reduction of its dtype.
+        TypeError: If the dtype does not support this reduction.
         ValueError: If `array` is a scalar, or `op` is `Adasum`.
         FailedPreconditionError: {{disagreement}}
         InvalidArgumentError: {{impossible}}
@@ -154,7 +155,7 @@ def allgather(
         order of the ranks, the same on all of them.
 
     Raises:
-        TypeError: If there is no collective of its dtype.
+        TypeError: If collectives do not support the dtype.
         ValueError: If `array` is a scalar.
         FailedPreconditionError: {{disagreement}}
         InvalidArgumentError: {{impossible}}
@@ -191,7 +192,7 @@ def broadcast(
         The root's array.
 
     Raises:
-        TypeError: If there is no collective of its dtype.
+        TypeError: If collectives do not support the dtype.
         FailedPreconditionError: {{disagreement}}
         InvalidArgumentError: {{impossible}}
         UnavailableError: {{lost}}
@@ -220,9 +221,9 @@ def alltoall(
             process set), then those for rank 1, and so on. `n` may differ from
             rank to rank; dtype and the other dimensions must agree.
             {{movable_dtypes}}
-        splits: A vector of integers of shape `[size]`, how many rows go to
-            each rank; its sum is `n`. Defaults to as many to each, for which
-            `n` must be a multiple of `size`.
+        splits: A vector of integers of shape `[size]`, the number of rows that
+            go to each rank; its sum is `n`. Defaults to the same number for
+            each rank, for which `n` must be a multiple of `size`.
         name: {{array_name}}
         process_set: {{process_set}}
 
@@ -232,12 +233,13 @@ def alltoall(
         `[m_0, m_1, ...]`, a vector of int64.
 
     Raises:
-        TypeError: If there is no collective of its dtype, or `splits` holds
-            no integers.
-        ValueError: If `array` is a scalar or `splits` is not a vector.
-        InvalidArgumentError: On all ranks, if the splits of one are negative,
-            too many or too few, or do not add up to its rows, or if it gives
-            none and its rows cannot be divided evenly.
+        TypeError: If collectives do not support the dtype, or `splits` has
+            other values than integers.
+        ValueError: If `array` is a scalar, or `splits` is not a vector or is
+            empty.
+        InvalidArgumentError: On all ranks, if the splits of one rank are
+            negative, too many or too few, or do not add up to its rows, or if
+            it has no splits and its rows cannot be divided evenly.
         FailedPreconditionError: {{disagreement}}
         UnavailableError: {{lost}}
 
@@ -261,7 +263,7 @@ def barrier(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Waits until every rank has come here.
+    """Waits until every rank has called this.
 
     Args:
         name: {{array_name}}
@@ -283,13 +285,13 @@ def barrier(
 
 
 def join() -> int:
-    """Says that this rank has no more data, and waits until all have said so.
+    """Reports that this rank has no more data, and waits for all to do so.
 
-    Until then the others' collectives go on without it, as `keras_ring.join`
-    tells.
+    Until then, the other ranks' collectives go on without this rank; see
+    `keras_ring.join`.
 
     Returns:
-        Integer, the last rank to join, alike on all.
+        Integer, the last rank to join, the same on all ranks.
 
     Raises:
         UnavailableError: If a rank is lost or has left the job before it
@@ -312,37 +314,37 @@ _joins: list[bool] = []
 
 
 def note_join() -> None:
-    """Takes note that this process calls `join`, of whichever framework."""
+    """Records that this process calls a `join` of any framework."""
     _joins.append(True)
 
 
 def has_joined() -> bool:
-    """Returns whether this process has called `join`, as all ranks do or none.
+    """Returns whether this process has ever called `join`.
 
-    Ranks that have are no part of what others do meanwhile. So what all ranks
-    do once, each when it comes to it, some of them may have done without this
-    one.
+    Either all ranks of a program call it, or none. Ranks that have joined take
+    no part in the other ranks' exchanges meanwhile. So other ranks may have
+    made an exchange without this one, even if each rank makes it once.
     """
     return bool(_joins)
 
 
 def gather_rows(array: Array, name: str, process_set: ProcessSet) -> Array:
-    """Gives all ranks the vectors of all ranks, of the same length everywhere.
+    """Returns the vectors of all ranks as the rows of an array.
 
     Args:
-        array: A vector.
+        array: A vector of the same length on all ranks.
         name: String, the name of the exchange, the same on all ranks.
-        process_set: The ranks that exchange them.
+        process_set: `ProcessSet` of the ranks that take part.
 
     Returns:
-        An array with a row for each rank; of ranks that have joined, none.
+        An array with a row for each rank, without ranks that have joined.
     """
     gathered = allgather(array, name=name, process_set=process_set)
     return gathered.reshape(-1, len(array))
 
 
 def gather_digests(digest: bytes, name: str, process_set: ProcessSet) -> Array:
-    """Gives all ranks the bytes of all ranks, a row each: see `gather_rows`."""
+    """Returns the bytes of all ranks as rows of an array; see `gather_rows`."""
     return gather_rows(np.frombuffer(digest, np.uint8), name, process_set)
 
 
@@ -370,7 +372,7 @@ def _reduced(
     is_floating = array.dtype.name in _FLOATING
     _check_reducible(kind, op, array)
     prescale, postscale = factors
-    # What commutes with a factor has it in the copies of the reduction.
+    # If the reduction commutes with factors, its copies apply them.
     is_fused = op in SCALED and is_floating
     if not is_fused:
         array = _scaled(array, prescale)
@@ -427,7 +429,7 @@ def _check_reducible(kind: Kind, op: ReduceOp, array: Array) -> None:
 
 
 def _scaled(array: Array, factor: float) -> Array:
-    """Returns an array times a number; that of integers in float64."""
+    """Returns an array times a number, computed in float64 for integers."""
     if factor == 1.0:
         return array
     if array.dtype.name in _FLOATING:

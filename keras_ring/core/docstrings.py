@@ -1,7 +1,7 @@
 """Descriptions of arguments that several public functions share.
 
-A docstring has `{{name}}` where one of them belongs, so that each function
-describes all of its arguments and each description stands in one place.
+A docstring has `{{name}}` in the place of a description. So each function
+describes all of its arguments, and each description is written once.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def described(function: _Function) -> _Function:
     """Puts the shared descriptions into the docstring of a function.
 
     Raises:
-        KeyError: If the docstring has the name of none.
+        KeyError: If the docstring has a name without a description.
     """
     function.__doc__ = fill(inspect.getdoc(function) or "")
     return function
 
 
 def fill(docstring: str) -> str:
-    """Returns a docstring, without its indent, with all descriptions."""
+    """Returns a docstring without indent with its names replaced."""
     return "\n".join(_filled(line) for line in docstring.splitlines())
 
 
@@ -101,7 +101,7 @@ def _filled(line: str) -> str:
     if not _PLACE.search(line):
         return line
     indent = len(line) - len(line.lstrip())
-    # Behind the name of an argument or error the rest is indented.
+    # Further lines after the name of an argument or error are indented.
     hang = 4 if re.match(r" *[\w.]+: ", line) else 0
     text = _PLACE.sub(lambda found: _FRAGMENTS[found.group(1)], line)
     return textwrap.fill(

@@ -1,16 +1,16 @@
-"""What becomes of arguments that only the functions of Horovod have.
+"""Translates arguments that only the functions of Horovod have.
 
-A program that was written for Horovod runs with its import changed. So public
-functions also take Horovod's arguments, by name and by position:
+A program that was written for Horovod runs with only its import changed. So
+public functions also accept Horovod's arguments, by name and by position:
 
-* what means something here is done: `average`, `num_groups`, a name or a
-  number at the place that it has there;
-* what would have no effect is taken, and said once;
-* what says two different things is an error.
+* arguments that have a meaning here are translated: `average`, `num_groups`,
+  or a name or number at Horovod's position;
+* arguments that have no effect here are accepted, with one warning;
+* contradictory arguments are an error.
 
-This is the one place that knows them. A function of ours is given
-`takes_horovods(...)`, with the orders in which Horovod has its positional
-arguments; which of several is meant, the types tell.
+No other module knows these arguments. Our functions are decorated with
+`takes_horovods(...)`, which has the orders of Horovod's positional arguments.
+The types of the values select the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keras_ring.core import reduce_ops
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Argument -> why it has no effect.
+# Arguments without effect, and the reasons.
 _WITHOUT_EFFECT = {
     "device_dense": "collectives run where their tensors are",
     "device_sparse": "collectives run where their tensors are",
@@ -37,7 +37,7 @@ _WITHOUT_EFFECT = {
     "legacy_opts": "optimizers of each kind are known by their class",
 }
 _ONLY_THEIRS = {"average", "num_groups", "process_set_id", *_WITHOUT_EFFECT}
-# A value that says nothing, so that nothing need be said about it.
+# Values of such arguments that need no warning.
 _SAYS_NOTHING = (None, "", False, 0)
 
 # Other names for arguments.
@@ -61,7 +61,8 @@ def _is_process_set(value: object) -> bool:
     return isinstance(value, process_sets.ProcessSet)
 
 
-# Argument -> whether a value can be one. For all others, any.
+# Functions that return whether a value fits an argument. Other arguments take
+# any value.
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "average": lambda value: value is None or isinstance(value, bool),
     "backward_passes_per_step": _is_number,
@@ -96,15 +97,15 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def takes_horovods(*orders: str) -> Callable[[_Function], _Function]:
-    """Has a function take Horovod's arguments, too.
+    """Makes a function accept Horovod's arguments as well.
 
     Args:
-        *orders: For each order of positional arguments that Horovod has, the
-            names of those after the required ones, with spaces between. Each
-            of them may also be given by name.
+        *orders: Strings, one for each order of positional arguments in Horovod:
+            the names after the required ones, separated by spaces. Each of
+            these arguments may also be given by name.
 
     Returns:
-        A decorator. The function keeps its signature.
+        A decorator, which keeps the signature of the function.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -117,7 +118,7 @@ def takes_horovods(*orders: str) -> Callable[[_Function], _Function]:
             if parameter.default is parameter.empty
             and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
-        # After the required ones, those that may be given by position here.
+        # Our optional arguments that may be given by position.
         ours = [
             name
             for name, parameter in signature.parameters.items()
@@ -143,7 +144,7 @@ def takes_horovods(*orders: str) -> Callable[[_Function], _Function]:
                 any(value is None for value in rest) or not _fits(rest, ours)
             ):
                 order = next((o for o in candidates if _fits(rest, o)), None)
-                # Python has the words for what fits nowhere.
+                # If no order fits, Python raises its own error below.
                 if order is not None:
                     for name, value in zip(order, rest, strict=False):
                         if name in kwargs:
@@ -182,7 +183,7 @@ def _translate(
     kwargs: dict[str, Any],
     positional: Sequence[object],
 ) -> None:
-    """Puts into `kwargs` what Horovod's arguments mean here."""
+    """Translates Horovod's arguments into entries of `kwargs`."""
     for name, value in extras.items():
         if name == "average":
             if value is None:
@@ -212,6 +213,7 @@ def _translate(
 
 @functools.cache
 def _say_once(function: str, name: str, value: object) -> None:
-    # A name is what Horovod's optimizers put before those of their ops.
+    # The other argument is `name`, the prefix of the op names of Horovod's
+    # optimizers.
     why = _WITHOUT_EFFECT.get(name, "gradients are named by their variables")
     notices.warn(f"`{name}={value!r}` of `{function}` has no effect: {why}.")

@@ -1,6 +1,7 @@
-"""What frameworks do when a job starts: rooms above the core register it here.
+"""Functions that are called when a job starts, registered by frameworks.
 
-The core knows none of them. A program that uses the core alone has none.
+The core itself knows no framework. In a program that uses only the core,
+nothing is registered.
 """
 
 from __future__ import annotations
@@ -14,33 +15,34 @@ _on_start: list[Step] = []
 
 
 def before_start(step: Step) -> None:
-    """Has a function called before this process meets the other ranks.
+    """Registers a function to call before this process meets other ranks.
 
     Args:
-        step: Raises an error if this process must not start. Registering it
-            again changes nothing.
+        step: Function that raises an error if this process must not start.
+            Registering it again has no effect.
     """
     if step not in _before_start:
         _before_start.append(step)
 
 
 def on_start(step: Step) -> None:
-    """Has a function called whenever a job has started.
+    """Registers a function to call whenever a job has started.
 
     Args:
-        step: May ask for the topology. Registering it again changes nothing.
+        step: Function that may use the topology. Registering it again has no
+            effect.
     """
     if step not in _on_start:
         _on_start.append(step)
 
 
 def run_before_start() -> None:
-    """Calls what was registered by `before_start`, in that order."""
+    """Calls the functions registered by `before_start`, in their order."""
     for step in _before_start:
         step()
 
 
 def run_on_start() -> None:
-    """Calls what was registered by `on_start`, in that order."""
+    """Calls the functions registered by `on_start`, in their order."""
     for step in _on_start:
         step()

@@ -37,7 +37,7 @@ from keras_ring._runtime.logs import LogForwarder
 from keras_ring._typing import Communicator
 from keras_ring.core import installs
 
-# What starts with a job may ask for it.
+# Reentrant, because functions that are called at the start may call `init`.
 _lock = threading.RLock()
 _log_forwarder: LogForwarder | None = None
 _autotune: autotune.Autotune | None = None
@@ -50,44 +50,45 @@ def init(
 ) -> None:
     """Connects this process to the other ranks of its job.
 
-    Whoever has started the processes tells each of them its rank and where
-    the others are: `keras-ring run`, or an engine such as mpirun, srun,
+    The program that started the processes tells each of them its rank and how
+    to reach the others: `keras-ring run`, or an engine such as mpirun, srun,
     torchrun or Kubernetes (docs/launching.md). A process that was started
     alone is a job of one rank.
 
-    Calling it again changes nothing; sets that are given then have to be part
-    of the job. After `shutdown()`, or after it has failed, it may be called
-    again for a new job.
+    Calling it again has no effect, but the process sets of a second call must
+    be part of the job. After `shutdown()`, or after `init()` has failed, it may
+    be called again for a new job.
 
-    A process that this one starts later (a worker that loads data, whether it
-    is forked or spawned, or another program) still knows its rank, but has no
-    part in the job: a collective raises an error there, and its end is not the
-    rank's. It can be a job of its own: start it with `KERAS_RING_SIZE=1` in
-    its environment, or by `keras-ring run`.
+    A process that this one starts later (a worker that loads data, forked or
+    spawned, or another program) still knows its rank, but takes no part in the
+    job: collectives raise an error there, and its end is not that of the rank.
+    To make it a job of its own, start it with `KERAS_RING_SIZE=1` in its
+    environment, or by `keras-ring run`.
 
     Args:
-        process_sets: A list of `ProcessSet` (or of lists of ranks) to begin
-            with, the same on all ranks. `"dynamic"` is the same as `None`:
+        process_sets: A list of `ProcessSet` (or of lists of ranks) to add at
+            the start, the same on all ranks. `"dynamic"` is the same as `None`:
             more can always be added by `add_process_set`. Defaults to `None`.
-        comm: A communicator of mpi4py, such as `MPI.COMM_WORLD` or what
-            `Split` has returned: its processes are the ranks of the job, in
-            its order, and all of them must call this. Defaults to `None`:
-            under mpirun, `MPI.COMM_WORLD`.
+        comm: A communicator of mpi4py, such as `MPI.COMM_WORLD` or a result of
+            `Split`. Its processes are the ranks of the job, in its order, and
+            all of them must call this. Defaults to `None`, which means
+            `MPI.COMM_WORLD` under mpirun.
 
     Raises:
-        ValueError: If a process set has ranks that the job has not, or is
-            there twice; or, in a second call, if it is not part of the job.
-        ConfigurationError: If a `KERAS_RING_*` variable does not parse; or if
-            `comm` is given and `keras-ring run` has started the program; or in
-            a process that `multiprocessing` has started before the program
-            came to `init()`, whose lines it runs there. On
-            rank 0, if the job is to be tuned, and Optuna is not installed.
-        StartError: If the ranks do not come together within
-            `KERAS_RING_START_TIMEOUT`, or differ in what must be equal; the
-            text names the ranks. Also if an engine has started several of this
-            process, and does not tell all that a rank must know.
+        ValueError: If a process set has ranks that the job does not have, or is
+            given twice; or, in a second call, if it is not part of the job.
+        ConfigurationError: If a `KERAS_RING_*` variable is invalid; if `comm`
+            is given although `keras-ring run` has started the program; or in a
+            process that `multiprocessing` has started before the program
+            called `init()`, and that runs the first lines of the program. On
+            rank 0, if the job is to be tuned and Optuna is not installed.
+        StartError: If the ranks do not connect within
+            `KERAS_RING_START_TIMEOUT`, or differ in versions or settings that
+            must be equal; the text names the ranks. Also if an engine has
+            started several processes and does not provide all that a rank
+            must know.
         BuildMismatchError: If the program has imported TensorFlow, and
-            keras_ring was built for another one.
+            keras_ring was built for another version.
 
     Example:
     ```python
@@ -119,8 +120,9 @@ def init(
         if comm is None and parent_rank.runs_first_lines():
             _require_one_process()
         with rank_settings(os.environ, comm) as settings:
-            # Not before: a rank that fails here must not be missed by others
-            # that wait for it without a limit, in a collective of MPI.
+            # Only after the settings: other ranks may wait for this one without
+            # a time limit there, in a collective of MPI, so it must not fail
+            # before.
             installs.run_before_start()
             json_logs.install({**os.environ, **settings})
             key = settings.get(contract.JOB_KEY, "")
@@ -139,7 +141,7 @@ def init(
 
 
 def _require_one_process() -> None:
-    """Raises an error where this process would be one of several ranks."""
+    """Raises an error if this process would be one of several ranks."""
     size = os.environ.get(contract.SIZE)
     if size == "1" or not (size or known.place_among_several(os.environ)):
         return
@@ -155,7 +157,7 @@ def _require_one_process() -> None:
 def _start(
     settings: dict[str, str], static: list[sets.ProcessSet | Iterable[int]]
 ) -> LogForwarder:
-    """Starts the job, its sets, and what tunes it."""
+    """Starts the job, adds its process sets, and starts its tuning."""
     global _autotune
     core = native.core()
     log_forwarder = LogForwarder()
@@ -171,8 +173,8 @@ def _start(
         log_forwarder.stop()
         raise _translated(error) from None
     except BaseException:
-        # What is wrong with the sets is wrong on all ranks; and who is to tune
-        # the job and cannot ends it.
+        # Wrong sets are an error on all ranks. A rank that should tune the job
+        # and cannot ends it.
         sets.forget_all()
         core.shutdown("")
         log_forwarder.stop()
@@ -181,9 +183,10 @@ def _start(
 
 
 def leave_first() -> None:
-    """Has the job left before what was imported until now takes itself apart.
+    """Makes the job end before the exit handlers registered until now run.
 
-    What is registered late runs early at the end of a process.
+    Exit handlers run in the reverse order of their registration, so this
+    registers that of the job again.
     """
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
@@ -192,9 +195,9 @@ def leave_first() -> None:
 def shutdown() -> None:
     """Leaves the job and ends it for all ranks, in agreement.
 
-    Collectives that other ranks are still waiting for fail there with a
-    message that this rank has left. Runs by itself when the program ends.
-    Does nothing where `init()` was not called.
+    Collectives for which other ranks still wait fail there with a message that
+    this rank has left. It is called automatically when the program ends. It
+    has no effect if `init()` was not called.
     """
     with _lock:
         core = native.core()
@@ -217,19 +220,20 @@ def _stop_autotune() -> None:
 def _at_exit() -> None:
     """Shuts down, and ends a rank of a broken job without delay.
 
-    TensorFlow and the interpreter need about half a second of a core to take
-    themselves apart, times the ranks of the host. A rank that an uncaught
-    exception ends because another one was lost has nothing to gain from that,
-    and the launcher or scheduler wants the whole job gone.
+    TensorFlow and the interpreter need about half a second of a core to clean
+    up, for each rank of the host. If an uncaught exception ends a rank because
+    another one was lost, it need not wait for that, and the launcher or
+    scheduler wants the whole job to end.
     """
     broken = bool(native.core().job_error())
     failed = broken and bool(caught.reason())
     caught.write()
     shutdown()
-    # Set for uncaught exceptions only; `sys.exit(code)` keeps its code.
+    # `last_value` is set for uncaught exceptions only, so `sys.exit(code)`
+    # keeps its code.
     uncaught = getattr(sys, "last_value", None) is not None
-    # Not where others have merely left before: MPI ends when all have come to
-    # their end, however long that takes.
+    # Not if others have only left earlier: MPI ends when all processes have
+    # reached their end, however long that takes.
     if failed:
         mpi.limit_finalize()
     if not (broken and uncaught) or sys.flags.interactive:
@@ -248,7 +252,7 @@ def _forget_in_forks() -> None:
 
 
 def _after_fork() -> None:
-    """Leaves the job to the parent, whose threads are not in this process."""
+    """Forgets the job in a fork, which has no threads of its parent."""
     global _lock, _log_forwarder, _autotune
     _lock = threading.RLock()
     _log_forwarder = None
@@ -270,9 +274,9 @@ def _name_ignored_variables() -> None:
 
 
 def _versions() -> list[str]:
-    """Returns what must be equal on all ranks, of what is installed.
+    """Returns the installed versions, which must be equal on all ranks.
 
-    It need not be imported, and is not: a program may use none of it.
+    The packages are not imported, because a program may use none of them.
     """
     return [
         f"keras_ring={_version.__version__}",

@@ -1,6 +1,7 @@
-"""Small exchanges of ranks that a program makes before it knows its ranks.
+"""Small exchanges between ranks, with a time limit for each wait.
 
-They can be left while they wait, and wait for as long as they are told.
+They serve programs that do not know that they are ranks. A wait can be given
+up, and repeated later.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from keras_ring.core.operations import Kind, Operation
 from keras_ring.core.reduce_ops import Max, Min
 from keras_ring.errors import CollectiveError, JobEndedError
 
-# Codes of a status with which ranks meet no more.
+# Status codes after which no more exchanges are possible.
 _OVER = ("CANCELLED", "FAILED_PRECONDITION", "UNAVAILABLE")
 
 
 class Meeting:
-    """Tells whether all ranks have come with the same.
+    """An exchange in which all ranks compare a text.
 
     Args:
-        name: String, the same on all ranks, of which one is under way.
-        what: String, what this rank has come with.
+        name: String, the same on all ranks. Only one exchange of this name may
+            be in progress.
+        what: String, the text of this rank.
 
     Raises:
-        JobEndedError: If ranks meet no more.
+        JobEndedError: If the job has ended.
     """
 
     def __init__(self, name: str, what: str) -> None:
@@ -41,31 +43,32 @@ class Meeting:
         ]
 
     def wait(self, seconds: float | None) -> bool:
-        """Waits for the others; returns whether all have come.
+        """Waits for the other ranks, and returns whether all have come.
 
         Args:
-            seconds: Number, for how long; `None` for as long as it takes.
+            seconds: Float, the time limit of each of the two reductions; `None`
+                for no limit.
 
         Raises:
-            JobEndedError: If ranks meet no more.
+            JobEndedError: If the job has ended.
         """
         return all(_wait(each, seconds) for each in self._extremes)
 
     def is_same(self) -> bool:
-        """Whether all have come with the same. They must have come."""
+        """Returns whether all texts are equal. All ranks must have come."""
         (lowest,), (highest,) = (each.results() for each in self._extremes)
         return bool(np.array_equal(lowest, highest))
 
 
 def bytes_of_rank_0(data: bytes, name: str) -> bytes:
-    """Returns the bytes that rank 0 has. All ranks must call this.
+    """Returns the bytes of rank 0. All ranks must call this.
 
     Args:
-        data: That of rank 0 counts.
+        data: Bytes; only those of rank 0 are used.
         name: String, the same on all ranks.
 
     Raises:
-        JobEndedError: If it cannot be had any more.
+        JobEndedError: If the job has ended.
     """
     length = _broadcast(np.array([len(data)], np.int64), f"{name}/length")
     if topology.rank() > 0:

@@ -1,4 +1,4 @@
-"""The name of collectives that a program gives none."""
+"""The names of collectives that a program does not name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class _Owner:
         self._thread: threading.Thread | None = None
 
     def check(self, kind: str) -> None:
-        """Raises if collectives of two threads could be taken for each other.
+        """Raises an error if collectives of two threads could be confused.
 
-        Those of one thread follow each other, so one name serves them all.
-        Those of two may come in another order on another rank, and nothing
-        would tell them apart.
+        Collectives of one thread follow each other, so one name serves them
+        all. Those of two threads may come in another order on another rank, and
+        could not be distinguished.
         """
         caller = threading.current_thread()
-        # A thread of TensorFlow's that runs a `tf.py_function`: any of them
-        # may run any.
+        # A thread of TensorFlow that runs a `tf.py_function`; any of its
+        # threads may run any function.
         if isinstance(caller, threading._DummyThread):
             return
         with self._lock:
@@ -44,15 +44,15 @@ _owner = _Owner()
 def eager_name(kind: str, name: str | None) -> str:
     """Returns the name of a collective that ends before the next one begins.
 
-    So one name serves all that have none, and the ranks' response caches stay
-    small.
+    So all collectives of a kind without a name can share one, which keeps the
+    ranks' response caches small.
 
     Args:
-        kind: String, what is made, such as `"allreduce"`.
-        name: String, or `None`.
+        kind: String, the kind of the collective, such as `"allreduce"`.
+        name: String, the name that the program gives, or `None`.
 
     Returns:
-        A string.
+        String, the name.
 
     Raises:
         ValueError: If two threads make collectives without names.

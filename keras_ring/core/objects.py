@@ -1,4 +1,4 @@
-"""Python objects on their way between ranks: pickled, then as bytes."""
+"""Collectives of Python objects, which are sent as pickles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_ring.core import arrays
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 
-# What a rank sends for the length of an object that it could not pickle.
+# The length that a rank sends for an object that it could not pickle.
 _NO_PICKLE = -1
 
 
@@ -32,7 +32,7 @@ def broadcast_object(
     nobody outside the job can send a pickle.
 
     Args:
-        obj: Any object that pickles. Only that of `root_rank` counts.
+        obj: Any object that pickles. Only that of `root_rank` is used.
         root_rank: {{root_rank}} Defaults to `0`.
         name: {{object_name}}
         process_set: {{process_set}}
@@ -42,8 +42,8 @@ def broadcast_object(
 
     Raises:
         ValueError: If `root_rank` is not a member.
-        RuntimeError: If the object does not pickle, on the ranks other than
-            `root_rank`, which raises what the pickler raised.
+        RuntimeError: If the object does not pickle, on all ranks but
+            `root_rank`, where the exception of the pickler is raised.
 
     Example:
     ```python
@@ -62,8 +62,7 @@ def broadcast_object_fn(
 ) -> Callable[[Any], Any]:
     """Returns a function that gives all ranks an object of one rank.
 
-    The same as `broadcast_object`, with all arguments but the object given
-    before.
+    The function does the same as `broadcast_object` with these arguments.
 
     Args:
         root_rank: {{root_rank}} Defaults to `0`.
@@ -71,7 +70,7 @@ def broadcast_object_fn(
         process_set: {{process_set}}
 
     Returns:
-        A function of one argument, the object, that returns the root's.
+        A function of one argument, the object, that returns that of the root.
 
     Raises:
         ValueError: If `root_rank` is not a member.
@@ -136,8 +135,9 @@ def allgather_object(
         A list of objects, in the order of the ranks.
 
     Raises:
-        RuntimeError: If an object of another rank does not pickle. A rank
-            whose own does not raises what the pickler raised.
+        RuntimeError: If an object of another rank does not pickle. On a rank
+            whose own object does not pickle, the exception of the pickler is
+            raised.
 
     Example:
     ```python
@@ -170,10 +170,10 @@ def allgather_object(
 
 
 def as_bytes(obj: Any) -> bytes | None:
-    """Returns the pickle of an object; `None` if it cannot be had again."""
+    """Returns the pickle of an object, or `None` if it does not unpickle."""
     try:
         pickled = pickle.dumps(obj)
-        # An error may pickle, and not be made again.
+        # Some exceptions pickle, but do not unpickle.
         pickle.loads(pickled)
     except Exception:
         return None
@@ -181,12 +181,12 @@ def as_bytes(obj: Any) -> bytes | None:
 
 
 def from_bytes(pickled: bytes) -> Any:
-    """Returns the object of a pickle that a rank of the job has made."""
+    """Returns the object in a pickle that a rank of the job has made."""
     return pickle.loads(pickled)
 
 
 def require_member(root_rank: int, process_set: ProcessSet) -> None:
-    """Raises a `ValueError` if a rank is not of a process set."""
+    """Raises a `ValueError` if a rank is not a member of a process set."""
     if root_rank in process_set.ranks:
         return
     whose = (
@@ -201,8 +201,8 @@ def require_member(root_rank: int, process_set: ProcessSet) -> None:
 
 
 def _pickled(obj: object) -> tuple[bytes, Exception | None]:
-    # A rank that left here with an error would keep the others waiting: they
-    # are told first.
+    # Keep the error for later: a rank that raised it here would keep the others
+    # waiting, so they are told first.
     try:
         return pickle.dumps(obj), None
     except Exception as failure:

@@ -1,7 +1,7 @@
-"""Operations of the runtime on NumPy arrays, as it takes them.
+"""Operations of the runtime on NumPy arrays.
 
-Nothing is checked here but what the runtime could not take: `arrays` has the
-collectives for programs.
+This module checks only what the runtime itself could not handle. The
+collectives for programs are in `arrays`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Arrays = list[npt.NDArray[Any]]
 
 
 class Kind(enum.IntEnum):
-    """The kinds of collectives: the numbers of the native `KrKind`."""
+    """The kinds of collectives, with the numbers of the native `KrKind`."""
 
     allreduce = 0
     allgather = 1
@@ -34,7 +34,7 @@ class Kind(enum.IntEnum):
 class Operation:
     """A collective that was submitted.
 
-    Dropping it before its end gives the results up, and nothing else.
+    If it is dropped before its end, it still runs, but its results are lost.
 
     Args:
         native_operation: The `ArrayOperation` of the extension module.
@@ -44,19 +44,18 @@ class Operation:
         self._operation = native_operation
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Waits until it has ended.
+        """Waits until the collective has ended.
 
-        Other threads run meanwhile, and so do the handlers of signals.
+        Other threads and signal handlers run meanwhile.
 
         Args:
-            seconds: Float, for how long at most. Defaults to `None`, for as
-                long as it takes.
+            seconds: Float, the time limit. Defaults to `None`, no limit.
 
         Returns:
             Boolean, whether it has ended.
 
         Raises:
-            CollectiveError: If it has failed.
+            CollectiveError: If the collective has failed.
         """
         core = native.core()
         try:
@@ -65,7 +64,7 @@ class Operation:
             raise failures.error_of(*error.args) from None
 
     def results(self) -> Arrays:
-        """Returns the results, once; it must have ended."""
+        """Returns the results. Call it once, after the end."""
         return list(self._operation.results())
 
 
@@ -80,20 +79,20 @@ def start(
 
     Args:
         kind: A `Kind`.
-        name: String, by which ranks match.
-        arrays: A list of arrays of NumPy, which must not change before the
-            end. All are agreed on, executed and ended together.
+        name: String, the name by which ranks match collectives.
+        arrays: List of NumPy arrays, which must not change before the end. All
+            of them are negotiated, executed and ended together.
         process_set_id: Integer, the number of a process set.
-        **settings: Of a reduction `reduce_op`, `compression` (their native
-            numbers), `prescale` and `postscale`; of a broadcast `root`; of an
-            alltoall `splits`.
+        **settings: For a reduction: `reduce_op` and `compression` (native
+            numbers), `prescale` and `postscale`. For a broadcast: `root`. For
+            an alltoall: `splits`.
 
     Returns:
         An `Operation`.
 
     Raises:
-        TypeError: If there is no collective of a dtype.
-        CollectiveError: If the runtime does not take it.
+        TypeError: If collectives do not support a dtype.
+        CollectiveError: If the runtime does not accept the collective.
     """
     core = native.core()
     inputs = [_as_native(array) for array in arrays]
@@ -115,17 +114,17 @@ def run(
     process_set_id: int = 0,
     **settings: Any,
 ) -> Arrays:
-    """Submits a collective and waits for its results: see `start`."""
+    """Submits a collective and returns its results; see `start`."""
     operation = start(kind, name, arrays, process_set_id, **settings)
     operation.wait()
     return operation.results()
 
 
 def number_of(dtype: npt.DTypeLike) -> int:
-    """Returns the number of a dtype.
+    """Returns the native number of a dtype.
 
     Raises:
-        TypeError: If there is no collective of it.
+        TypeError: If collectives do not support the dtype.
     """
     name = np.dtype(dtype).name
     numbers = _numbers()

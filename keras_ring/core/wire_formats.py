@@ -10,7 +10,7 @@ _NATIVE = {None: 0, "float16": 1, "bfloat16": 2}
 
 @dataclasses.dataclass(frozen=True)
 class WireFormat:
-    """Rounds values to a narrower type for the wire.
+    """A format that rounds values to a narrower type for the wire.
 
     Only floating-point values wider than `wire_dtype` are rounded; all others
     pass unchanged.
@@ -23,23 +23,23 @@ class WireFormat:
 
     @property
     def native(self) -> int | None:
-        """The number of the native `KrCompression`, `None` if there is none."""
+        """The number of the native `KrCompression`, or `None` if unknown."""
         return _NATIVE.get(self.wire_dtype)
 
 
 class Compression:
     """The formats to choose from for the `compression` arguments.
 
-    Each rank's values are rounded, the sum is taken in float32, and the result
-    is rounded again. All ranks get the same bits. Numbers that are too large
-    for the format become infinite; those too small become zero.
+    Each rank's values are rounded, the sum is computed in float32, and the
+    result is rounded again. All ranks get the same bits. Numbers that are too
+    large for the format become infinite, and too small ones become zero.
 
     Attributes:
-        none: Values travel as they are.
-        fp16: Float32 and float64 travel as float16: ten bits of precision,
-            nothing above 65504.
-        bf16: Float32 and float64 travel as bfloat16: seven bits of precision,
-            the range of float32.
+        none: Format that sends values unchanged.
+        fp16: Format that sends float32 and float64 as float16, with ten bits of
+            precision and numbers up to 65504.
+        bf16: Format that sends float32 and float64 as bfloat16, with seven bits
+            of precision and the range of float32.
     """
 
     none = WireFormat()
