@@ -1,12 +1,12 @@
-"""This process and its job. Knows no collective and no Keras.
+"""This process and its job, without collectives and without Keras.
 
-native        the native libraries: found, loaded, checked
+native        finds, loads and checks the native libraries
 core.cc       the runtime's API for Python, `keras_ring._core`
-topology      this rank's place in its job
-process_sets  some of the ranks of a job
-start_checks  what `init()` looks at before it starts
-arena         tensors where the other ranks of the host can read them
-logs          the runtime's log lines, on their way to `absl.logging`
-caught        which exception a program has caught before it ended
-op_errors     the cause first in the errors of compiled steps
+topology      ranks and sizes of this process and its job
+process_sets  subsets of the ranks of a job
+start_checks  environment variables without effect
+arena         tensors in memory that the other ranks of the host can read
+logs          forwards the runtime's log lines to `absl.logging`
+caught        the exception that a program has caught before it ended
+op_errors     errors of compiled steps with the cause first
 """

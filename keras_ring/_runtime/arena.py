@@ -1,9 +1,10 @@
-"""Puts TensorFlow's tensors where the other ranks of the host can read them.
+"""Puts TensorFlow's tensors into memory that other ranks of the host can read.
 
-TensorFlow takes its allocator of CPU memory from a registry, once, when it
-makes its first tensor. So ours is registered as soon as TensorFlow is there:
-at the import of keras_ring, or at that of TensorFlow if it comes later. Too
-late is no error: tensors are then copied through shared memory.
+TensorFlow takes its allocator of CPU memory from a registry once, when it makes
+its first tensor. So our allocator is registered as soon as TensorFlow is
+imported: at the import of keras_ring, or at that of TensorFlow if it comes
+later. If this is too late, tensors are copied through shared memory, which is
+no error.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from keras_ring._engines import known
 from keras_ring._launch_protocol import contract
 from keras_ring._runtime import import_hooks, native, parent_rank
 
-# What the allocator says where it came too late (tf_ops/arena_allocator.cc).
+# The allocator's reason if it came too late (tf_ops/arena_allocator.cc).
 _TOO_LATE = "TensorFlow has made tensors already"
 
-# Why tensors are copied where they need not be; empty if nothing is wrong.
+# The reason why the allocator is not used; empty if there is none.
 _refusal = ""
 
 
 def prepare() -> None:
     """Installs the allocator now, or when TensorFlow is imported.
 
-    Does nothing in a program that is not a rank of a job of several, such as
-    one that a rank has started.
+    It has no effect in a program that is not a rank of a job of several, such
+    as one that a rank has started.
     """
-    # All else about the environment is left to the options; but most programs
-    # that import keras_ring need not load it for that.
+    # Only these variables are read here. The native options read all others,
+    # but most programs that import keras_ring need not load them.
     if parent_rank.found(os.environ) is not None:
         return
     size = os.environ.get(contract.SIZE, "")
@@ -39,18 +40,18 @@ def prepare() -> None:
 
 
 def _size_of_engine() -> int:
-    """Returns how many processes an engine has started, 0 if none has."""
+    """Returns the number of processes that an engine has started, or 0."""
     found = known.place_among_several(os.environ)
     return found[1].size or 0 if found else 0
 
 
 def refusal() -> str:
-    """Why TensorFlow's tensors do not lie in shared memory, or ""."""
+    """Returns why TensorFlow's tensors are not in shared memory, or `""`."""
     return _refusal
 
 
 def remedy() -> str:
-    """What avoids the refusal, if there is one."""
+    """Returns advice on how to avoid the refusal."""
     if _refusal == _TOO_LATE:
         return "import keras_ring before anything that makes tensors"
     return (

@@ -1,12 +1,13 @@
-"""Which exception a program has caught before it ended.
+"""Records the exception that a program has caught before it ended.
 
-A program that catches the error of its step and ends with a code of its own
-has raised nothing, as far as Python tells. Others in the job have lost it and
-must be told why, and the launcher must not take one of them for the first.
+If a program catches the error of its step and ends with its own exit code,
+Python reports no exception. The other ranks of the job lose this rank and must
+be told why, and the launcher must not report one of them as the first failure.
 
-What is taken down is the last error of a TensorFlow operation, and the
-exception that is being handled when `sys.exit` is called. It counts only if the
-rank has reduced nothing since: otherwise the program went on after it.
+This module records the last error of a collective or a TensorFlow operation,
+and the exception that is being handled when `sys.exit` is called. The record is
+valid only if the rank has reduced nothing since; otherwise the program has
+continued after it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _last: tuple[RankError, int] | None = None
 
 
 def install() -> None:
-    """Takes note of what is handled when `sys.exit` is called."""
+    """Records the exception that is handled when `sys.exit` is called."""
     leave = sys.exit
     if hasattr(leave, _HOOKED):
         return
@@ -43,10 +44,11 @@ def install() -> None:
 
 
 def note(error: Exception) -> None:
-    """Takes an exception down, in place of the one before.
+    """Records an exception, in place of the one before.
 
     Args:
-        error: It may not be raised yet. Nothing of it is kept alive.
+        error: Exception, which need not be raised yet. No reference to it is
+            kept.
     """
     global _last
     if native.core().is_initialized():
@@ -55,13 +57,13 @@ def note(error: Exception) -> None:
 
 
 def reason() -> str:
-    """Returns it on one line, `""` if there is none or the program went on."""
+    """Returns the valid record on one line, or `""` if there is none."""
     error = _valid()
     return "" if error is None else f"{error}, which its program caught"
 
 
 def write() -> None:
-    """Tells it to the launcher; before the job is left."""
+    """Reports the valid record to the launcher, before the job is left."""
     error = _valid()
     if error is not None:
         error_file.write_caught(error)

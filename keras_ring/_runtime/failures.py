@@ -18,7 +18,7 @@ _BY_CODE: dict[str, type[errors.CollectiveError]] = {
 
 
 def class_of(code: str) -> type[errors.CollectiveError]:
-    """Returns the class of exceptions for a code."""
+    """Returns the exception class for a code."""
     found: type[errors.CollectiveError]
     found = _BY_CODE.get(code, errors.CollectiveError)
     return found
@@ -34,10 +34,13 @@ _make: Callable[[str, str], Exception] = _error_of_ours
 
 
 def make_by(make: Callable[[str, str], Exception]) -> None:
-    """Has a framework make the exceptions, so that they are its own as well.
+    """Sets the function that makes exceptions, for a framework.
+
+    So they can be exceptions of the framework as well.
 
     Args:
-        make: Takes a code, such as `"UNAVAILABLE"`, and a message.
+        make: Function of a code, such as `"UNAVAILABLE"`, and a message, that
+            returns an exception.
     """
     global _make
     _make = make
@@ -46,11 +49,11 @@ def make_by(make: Callable[[str, str], Exception]) -> None:
 def error_of(code: str, message: str) -> Exception:
     """Returns the exception for a status of the runtime.
 
-    It is taken down as what a program has caught, should it end with it.
+    It is also recorded in `caught`, in case the program catches it and ends.
 
     Args:
         code: String, such as `"UNAVAILABLE"`.
-        message: String.
+        message: String, the text of the exception.
 
     Returns:
         A `CollectiveError`.

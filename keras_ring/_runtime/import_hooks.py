@@ -1,6 +1,6 @@
 """Calls functions when the program has imported a framework.
 
-So what keras_ring does in TensorFlow and Keras needs neither before the
+So keras_ring can change TensorFlow and Keras without importing them before the
 program does.
 """
 
@@ -21,7 +21,7 @@ class ImportHooks:
     """Functions that wait for the imports of some modules.
 
     Args:
-        modules: A list of strings, the top-level modules that are watched.
+        modules: List of strings, the top-level modules to watch.
     """
 
     def __init__(self, modules: Sequence[str]) -> None:
@@ -30,15 +30,16 @@ class ImportHooks:
         self._when_idle: list[Hook] = []
         self._lock = threading.Lock()
         self._num_running = 0
-        # Threads that ask the other finders.
+        # Threads that ask the other finders, and the modules they ask for.
         self._asking: set[tuple[int, str]] = set()
 
     def after(self, module: str, hook: Hook) -> None:
-        """Calls a function as soon as a module is imported: now, if it is.
+        """Calls a function as soon as a module is imported, or now if it is.
 
         Args:
-            module: String, one of the modules that are watched.
-            hook: It may import nothing that is being imported meanwhile.
+            module: String, one of the watched modules.
+            hook: Function to call. It must not import a module whose import is
+                in progress.
         """
         if self._is_imported(module):
             hook()
@@ -47,16 +48,18 @@ class ImportHooks:
         self._watch()
 
     def when_idle(self, hook: Hook) -> None:
-        """Calls a function whenever no import of the modules is under way.
+        """Calls a function whenever the import of a watched module has ended.
 
-        That is now, if one of them is imported, and at the end of the import
-        of each other one. Of an import within another one, such as Keras' of
-        TensorFlow, it is the end of the outer one, whichever thread it is in:
-        a function that imports one of them would find half of it, or wait for
-        a thread that waits for this one.
+        It is called now if one of the modules is imported and no import is in
+        progress, and after the import of each other module. If an import is
+        part of another one, such as that of TensorFlow by Keras, or runs while
+        another thread imports, it is called after the last of them has ended.
+        Otherwise a function that imports one of the modules would find a part
+        of it, or wait for a thread that waits for this one.
 
         Args:
-            hook: Registering it again calls it now, and else changes nothing.
+            hook: Function to call. Registering it again calls it now, and has
+                no other effect.
         """
         if hook not in self._when_idle:
             self._when_idle.append(hook)
@@ -72,7 +75,7 @@ class ImportHooks:
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Returns what the other finders find, which then tells of its end."""
+        """Returns the spec of the other finders, with a loader that reports."""
         if fullname not in self._modules:
             return None
         question = (threading.get_ident(), fullname)
@@ -88,12 +91,12 @@ class ImportHooks:
         return spec
 
     def begun(self) -> None:
-        """Takes note that the import of a module begins."""
+        """Records that the import of a module begins."""
         with self._lock:
             self._num_running += 1
 
     def ended(self, module: str, *, is_imported: bool) -> None:
-        """Takes note that the import of a module has ended."""
+        """Records that the import of a module has ended, and calls hooks."""
         if is_imported:
             for hook in self._at_end.pop(module, ()):
                 hook()
@@ -115,7 +118,7 @@ class ImportHooks:
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as another one does, and tells of it."""
+    """A loader that calls another one, and reports begin and end of imports."""
 
     def __init__(
         self, loader: importlib.abc.Loader, hooks: ImportHooks
@@ -130,7 +133,7 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # As if we had never been there, for whoever looks.
+        # Other code finds the original loader, as without this one.
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
@@ -144,4 +147,4 @@ class _Loader(importlib.abc.Loader):
 
 
 frameworks = ImportHooks(("tensorflow", "keras", "tf_keras"))
-"""What waits for TensorFlow and Keras."""
+"""The hooks for the imports of TensorFlow and Keras."""

@@ -22,17 +22,18 @@ from keras_ring._runtime import native
 
 _formatter: logging.Formatter | None = None
 
-# What our lines begin with, among those of others in `absl`.
+# The prefix of our lines among others in `absl`.
 _OURS = "keras_ring: "
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class JsonFormatter(logging.Formatter):
-    """Makes a JSON object of each record.
+    """A formatter that makes a JSON object of each record.
 
     Args:
-        source: Who says it.
-        step: Returns the number of training steps; None before the first.
+        source: `LogSource` of this process.
+        step: Function that returns the number of training steps, or `None`
+            before the first.
     """
 
     def __init__(
@@ -63,14 +64,15 @@ class JsonFormatter(logging.Formatter):
 
 
 def install(environment: Mapping[str, str]) -> None:
-    """Has this rank log in JSON if its environment says so.
+    """Makes this rank log in JSON if its environment says so.
 
-    Handlers that write to standard error or standard output get the formatter,
-    those of files keep theirs. Warnings and exceptions that end the process or
-    a thread become records, too.
+    Handlers that write to standard error or standard output get the formatter;
+    handlers of files keep theirs. Warnings, and exceptions that end the process
+    or a thread, become records as well.
 
     Args:
-        environment: Of this process, with what makes it a rank.
+        environment: The environment variables of this process, with the
+            settings of its rank.
 
     Raises:
         ConfigurationError: If the variable has another value.
@@ -108,7 +110,7 @@ def install(environment: Mapping[str, str]) -> None:
 
 
 def _source(environment: Mapping[str, str]) -> LogSource:
-    # The core says what is wrong with them.
+    # The core reports invalid values of these variables.
     rank = environment.get(contract.RANK, "")
     key = environment.get(contract.JOB_KEY, "")
     key = key if _KEY.fullmatch(key) else ""
@@ -125,7 +127,7 @@ def _source(environment: Mapping[str, str]) -> LogSource:
 
 
 def format_new_handlers() -> None:
-    """Gives the formatter to handlers that have come since, if there is one."""
+    """Sets the formatter, if there is one, of handlers added since."""
     formatter = _formatter
     if formatter is None:
         return
@@ -133,7 +135,8 @@ def format_new_handlers() -> None:
         from absl import logging as absl_logging
 
         absl_logging.get_absl_handler().setFormatter(formatter)
-    # Its records go to the root as well, which has a handler from now on.
+    # TensorFlow's records also go to the root logger, which has a handler from
+    # now on.
     tensorflows = logging.getLogger("tensorflow")
     for handler in filter(_is_standard, list(tensorflows.handlers)):
         tensorflows.removeHandler(handler)
@@ -154,24 +157,24 @@ def _is_standard(handler: logging.Handler) -> bool:
 
 
 def _step_of(pid: int) -> Callable[[], int | None]:
-    """Returns what counts the steps of a process, and not of its forks."""
+    """Returns a function for the steps of a process; `None` in its forks."""
     core = native.core()
 
     def step() -> int | None:
-        # A fork has a copy of locks that nobody opens.
+        # A fork has copies of locks that are never released.
         if os.getpid() != pid or not core.is_initialized():
             return None
         try:
             return core.metrics().get("fit_steps") or None
         except core.StatusError:
-            # It has ended in between.
+            # The job has ended in between.
             return None
 
     return step
 
 
 def _show_threads_by(show: error_file.Show) -> None:
-    """Has exceptions that end a thread shown as those that end the process."""
+    """Shows exceptions that end a thread by this function as well."""
     if threading.excepthook is not threading.__excepthook__:
         return
 

@@ -1,4 +1,4 @@
-"""Carries the native runtime's log lines to those of the process."""
+"""Forwards the native runtime's log lines to the logs of the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
 class LogForwarder:
-    """A thread that hands native log lines on.
+    """A thread that forwards native log lines.
 
     The runtime's own threads must not wait for the interpreter lock, which a
     busy program may hold, so they only queue their lines.
@@ -24,7 +24,7 @@ class LogForwarder:
         """Starts the thread.
 
         Raises:
-            StartError: If the system has none left.
+            StartError: If the system cannot start another thread.
         """
         self._queue: Any = native.core().LogQueue()
         self._thread = threading.Thread(
@@ -41,7 +41,7 @@ class LogForwarder:
             ) from None
 
     def stop(self) -> None:
-        """Hands the last lines on and joins the thread."""
+        """Forwards the last lines and joins the thread."""
         self._queue.close()
         self._thread.join(timeout=5)
 

@@ -1,4 +1,4 @@
-"""Finds and loads the native libraries, once. Nothing else loads them."""
+"""Finds and loads the native libraries once. No other module loads them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REBUILD = (
 
 @functools.cache
 def core() -> Any:
-    """The pybind11 module `keras_ring._core`.
+    """Returns the pybind11 module `keras_ring._core`.
 
     Raises:
-        BuildMismatchError: If the package was never built, or for another
-            Python.
+        BuildMismatchError: If the package was not built, or was built for
+            another Python.
     """
     try:
         return importlib.import_module("keras_ring._core")
@@ -43,11 +43,11 @@ def core() -> Any:
 
 @functools.cache
 def tf_ops() -> ModuleType:
-    """The module of the TensorFlow ops, for the TensorFlow that runs.
+    """Returns the module of the ops for the imported TensorFlow.
 
     Raises:
         BuildMismatchError: If the ops were built for another minor version.
-        ModuleNotFoundError: If there is no TensorFlow.
+        ModuleNotFoundError: If TensorFlow is not installed.
     """
     try:
         import tensorflow as tf
@@ -67,16 +67,16 @@ def install_arena(job_size: int) -> str:
     """Puts TensorFlow's tensors into shared memory from now on.
 
     Args:
-        job_size: Number of ranks.
+        job_size: Integer, the number of ranks.
 
     Returns:
-        Why not, or an empty string.
+        String, the reason why it is not possible, or `""`.
     """
     import tensorflow as tf
 
     core()
-    # Not one of TensorFlow's op libraries, nor loaded as such: this runs at
-    # the end of TensorFlow's own import.
+    # This library has no ops and is not loaded by `tf.load_op_library`, because
+    # this runs at the end of TensorFlow's own import.
     path = _PACKAGE / f"libkeras_ring_arena_{_suffix(tf.__version__)}.so"
     install = ctypes.CDLL(str(path)).KerasRingInstallArena
     install.restype = ctypes.c_char_p
@@ -87,10 +87,10 @@ def install_arena(job_size: int) -> str:
 
 @functools.cache
 def xla_ops() -> ModuleType:
-    """The module of the ops for functions with `jit_compile=True`.
+    """Returns the module of the ops for functions with `jit_compile=True`.
 
     Raises:
-        BuildMismatchError: If they were not built, or do not load.
+        BuildMismatchError: If the ops were not built, or cannot be loaded.
     """
     import tensorflow as tf
 
@@ -109,7 +109,7 @@ def xla_ops() -> ModuleType:
 
 
 def xla_is_built() -> bool:
-    """Whether there is a library for `xla_ops`."""
+    """Returns whether there is a library for `xla_ops`."""
     import tensorflow as tf
 
     return _xla_path(tf.__version__).exists()
@@ -120,7 +120,7 @@ def _xla_path(version: str) -> Path:
 
 
 def mismatch_with(version: str) -> str:
-    """What is wrong if TensorFlow has this version; empty if nothing is."""
+    """Returns why the ops do not fit this TensorFlow version, or `""`."""
     built = built_for()
     if _minor(version) in built:
         return ""
@@ -133,7 +133,10 @@ def mismatch_with(version: str) -> str:
 
 
 def without_tensorflow(error: ModuleNotFoundError) -> Exception:
-    """Returns what to raise where TensorFlow may be what is missing."""
+    """Returns the error to raise for a missing module.
+
+    If the module is TensorFlow, the error says which versions to install.
+    """
     return tensorflow_package.told_missing(
         error, " or ".join(built_for()) or "2.15 to 2.21"
     )
@@ -142,9 +145,9 @@ def without_tensorflow(error: ModuleNotFoundError) -> Exception:
 def warn_of_mismatch() -> None:
     """Warns if the installed TensorFlow is not one that ops were built for.
 
-    Looks at what is installed, not at what is imported, so that it costs
-    little. Only a warning, for `keras-ring check` must still start; `tf_ops`
-    raises.
+    It reads the installed version without importing TensorFlow, so that it
+    costs little. It is only a warning, because `keras-ring check` must still
+    start; `tf_ops` raises an error.
     """
     version = tensorflow_package.installed_version()
     if version is None:
@@ -155,18 +158,18 @@ def warn_of_mismatch() -> None:
 
 
 def built_for() -> list[str]:
-    """The TensorFlow minor versions that ops were built for, as "2.21"."""
+    """Returns the TensorFlow minor versions of the ops, such as `"2.21"`."""
     matches = [_OPS_PATTERN.fullmatch(path.name) for path in _libraries()]
     return [f"{m[1]}.{m[2]}" for m in matches if m is not None]
 
 
 def build_info() -> dict[str, str | list[str]]:
-    """What was built, for `keras-ring check`.
+    """Returns facts of the build, for `keras-ring check`.
 
     Returns:
         A dictionary: `tf_version_built` (a list of minor versions), `compiler`,
-        `libraries` (names of files) and `cpu_level` (which vector instructions
-        the kernels use on this processor: "baseline", "avx2" or "avx512").
+        `libraries` (names of files) and `cpu_level` (the vector instructions
+        that the kernels use on this processor: "baseline", "avx2" or "avx512").
     """
     return {
         "tf_version_built": built_for(),
@@ -181,7 +184,7 @@ def _libraries() -> list[Path]:
 
 
 def _suffix(version: str) -> str:
-    """How the names of libraries for this TensorFlow end: "2_21"."""
+    """Returns the suffix of libraries for a version, such as `"2_21"`."""
     return _minor(version).replace(".", "_")
 
 

@@ -1,4 +1,4 @@
-"""What this process tells its user, by `absl` where that is installed."""
+"""Log messages for the user, through `absl` if it is installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def log(level: int, text: str) -> None:
     """Logs a line.
 
     Args:
-        level: Integer, one of those of `logging`.
-        text: String.
+        level: Integer, a level of `logging`.
+        text: String, the line.
     """
     try:
         from absl import logging as absl_logging
@@ -29,5 +29,5 @@ def warn(text: str) -> None:
 
 @functools.cache
 def warn_once(text: str) -> None:
-    """Logs a warning, the first time that it is the same."""
+    """Logs a warning once for each text."""
     warn(text)

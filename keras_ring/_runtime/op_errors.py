@@ -1,11 +1,11 @@
 """Puts the cause first in the errors of compiled steps and of collectives.
 
-TensorFlow makes of an error in a compiled step a text that begins with the
-Python stack of the node, kilobytes of it. A program that catches the error and
-logs its first line would say nothing of the rank that was lost, or of what was
-wrong on this one.
+The text of an error in a compiled step begins with the Python stack of the
+node, which takes kilobytes. A program that catches the error and logs its first
+line would not show the rank that was lost, or what was wrong on this one.
 
-And makes what collectives of arrays raise an exception of TensorFlow as well.
+This module also makes the exceptions of collectives of arrays exceptions of
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from keras_ring._runtime import caught, failures
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"
-# What TensorFlow puts around the text of a kernel: in a compiled function or a
-# session, in a function whose nodes it does not find, and in eager code.
+# Prefixes that TensorFlow adds to the text of a kernel: in a compiled function
+# or a session, in a function whose nodes it does not find, and in eager code.
 _COMPILED = "Graph execution error:"
 _FUNCTION = "{{function_node "
 _EAGER = "{{function_node __wrapped__KerasRing"
@@ -26,7 +26,7 @@ _OURS = "KerasRing"
 
 
 def install() -> None:
-    """Changes what `tf.errors.OpError` says. Once is enough."""
+    """Changes the message of `tf.errors.OpError`. One call is enough."""
     message = tf.errors.OpError.message.fget
     if hasattr(message, _HOOKED):
         return
@@ -46,14 +46,14 @@ def install() -> None:
     failures.make_by(_error_of)
 
 
-# They end iterations and steps.
+# Errors that end iterations and steps.
 _EXPECTED = (tf.errors.OutOfRangeError, tf.errors.CancelledError)
-# Raised and handled by TensorFlow for each node that it traces.
+# Part of errors that TensorFlow raises and handles for each node it traces.
 _ASKED = "' has no attr named '"
 
 
 def _class_of(code: str) -> type[Exception]:
-    """Makes the class for a code: of ours, and of TensorFlow's."""
+    """Returns a class for a code, derived from ours and TensorFlow's."""
     number = getattr(tf.errors, code)
     theirs = tf.compat.v1.errors.exception_type_from_error_code(number)
 
@@ -64,7 +64,7 @@ def _class_of(code: str) -> type[Exception]:
     return type(theirs.__name__, (failures.class_of(code), theirs), members)
 
 
-# By their codes. Pickles find them by their names in this module.
+# Exception classes by code. Pickles find them by their names in this module.
 _CLASSES = {
     code: _class_of(code)
     for code in dir(tf.errors)
@@ -84,5 +84,5 @@ def _cause_first(text: str) -> str:
     if not of_function and not text.startswith(_COMPILED):
         return text
     first = cause(text) + "\n\n"
-    # TensorFlow may have read it before it has put the rest around it.
+    # TensorFlow may have read a changed message already, and added to it.
     return first + text.replace(first, "", 1)

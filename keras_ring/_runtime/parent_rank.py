@@ -1,18 +1,18 @@
-"""Tells a rank from the processes that it has started.
+"""Distinguishes a rank from the processes that it has started.
 
-A process inherits the environment of the one that started it, and so all that
-makes a process a rank. `multiprocessing` by "spawn" or "forkserver" even runs
-the first lines of the program again, which call `init()`. So a rank leaves a
-mark in its environment, with its own process id: whoever finds it with another
-id was started by that rank, and is none itself.
+A process inherits the environment of its parent, with all variables of a rank.
+`multiprocessing` with "spawn" or "forkserver" even runs the first lines of the
+program again, which may call `init()`. So a rank leaves a mark with its own
+process id in its environment. A process that finds a mark with another id was
+started by that rank, and is not a rank itself.
 
-The mark counts as long as the variables are as they were which placed the
-rank: where they have changed, somebody has placed the process anew.
+The mark is valid while the variables that place the rank are unchanged. If they
+have changed, another launcher has placed the process.
 
-There is no mark before the rank has been through `init()`. What it starts then
-may well be the rank, as where a program trains in a process of its own; but not
-where `multiprocessing` runs the first lines of the program again: the rank runs
-them itself.
+There is no mark until `init()` of the rank has returned. A process that is
+started before may itself be the rank, if a program trains in a child process.
+It is not the rank if `multiprocessing` runs the first lines of the program
+again, because the rank runs them itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 from keras_ring._launch_protocol import contract
 
-# What places a process, in our own words.
+# Our variables that place a process in a job.
 _PLACING = (
     contract.RANK,
     contract.SIZE,
@@ -39,7 +39,7 @@ _PLACING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rank stands, as `topology()` tells."""
+    """The ranks and sizes of a process, as `topology()` returns them."""
 
     rank: int
     size: int
@@ -55,8 +55,8 @@ class ParentRank:
     """The rank that has started this process.
 
     Args:
-        pid: Its process id.
-        place: Where it stands.
+        pid: Integer, its process id.
+        place: `Place` of that rank.
     """
 
     pid: int
@@ -66,11 +66,13 @@ class ParentRank:
 def mark(environment: MutableMapping[str, str], topology: Any) -> None:
     """Marks this process as a rank, for the processes that it starts.
 
-    Not if it is the only one: then each of them may be a job of its own.
+    The only rank of a job leaves no mark: each process that it starts may be a
+    job of its own.
 
     Args:
-        environment: Of this process, `os.environ`.
-        topology: Where it stands.
+        environment: The environment of this process, `os.environ`, which is
+            changed.
+        topology: The topology of the job.
     """
     if topology.size == 1:
         environment.pop(contract.PARENT_RANK, None)
@@ -91,11 +93,11 @@ def found(environment: Mapping[str, str]) -> ParentRank | None:
     """Returns the rank that has started this process.
 
     Args:
-        environment: Of this process.
+        environment: The environment variables of this process.
 
     Returns:
-        None if none has, also if this process is the one that was marked, or
-        was placed anew.
+        The `ParentRank`. `None` if no rank has started this process, if this
+        process is the marked rank itself, or if it was placed again.
     """
     marked = _read(environment)
     if marked is None or marked["placing"] != _placing(environment):
@@ -104,10 +106,10 @@ def found(environment: Mapping[str, str]) -> ParentRank | None:
 
 
 def runs_first_lines() -> bool:
-    """Whether `multiprocessing` runs the first lines of a program here again.
+    """Returns whether `multiprocessing` runs a program's first lines again.
 
     It does so in each process that it starts by "spawn" or "forkserver", under
-    a name that it has for them.
+    the module name `__mp_main__`.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -119,13 +121,14 @@ def runs_first_lines() -> bool:
 
 
 def leave(environment: MutableMapping[str, str]) -> None:
-    """Drops what a rank was told, in a process that is a job of its own.
+    """Removes the variables of a parent rank in a job of its own.
 
-    That is one which a rank has started with `KERAS_RING_SIZE=1`: neither its
+    Such a process was started by a rank with `KERAS_RING_SIZE=1`. Neither its
     end nor its timeline is that of the rank.
 
     Args:
-        environment: Of this process, `os.environ`.
+        environment: The environment of this process, `os.environ`, which is
+            changed.
     """
     if _read(environment) is None or environment.get(contract.SIZE) != "1":
         return
@@ -135,7 +138,7 @@ def leave(environment: MutableMapping[str, str]) -> None:
 
 
 def _read(environment: Mapping[str, str]) -> Any:
-    """Returns the mark of another process, None if there is none."""
+    """Returns the mark of another process, or `None`."""
     text = environment.get(contract.PARENT_RANK)
     if not text:
         return None
@@ -148,13 +151,14 @@ def _placing(environment: Mapping[str, str]) -> list[str]:
 
 
 def _own_process() -> list[int]:
-    """Returns the id of this process, and when it was started.
+    """Returns the id of this process and its start time.
 
-    A process id is used again, and another namespace has others.
+    The time is needed because process ids are reused, and differ between
+    namespaces.
     """
     try:
         text = Path("/proc/self/stat").read_bytes()
     except OSError:
         return [os.getpid(), 0]
-    # The name, in parentheses, may itself hold spaces and parentheses.
+    # The name, in parentheses, may itself contain spaces and parentheses.
     return [os.getpid(), int(text[text.rindex(b")") + 1 :].split()[19])]

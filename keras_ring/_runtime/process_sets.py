@@ -10,34 +10,34 @@ from keras_ring._runtime import failures, native, topology
 
 
 class ProcessSet:
-    """Some of the ranks of a job, that have collectives of their own.
+    """A subset of the ranks of a job, with collectives of its own.
 
-    It is made of ranks at any time, also before `init()`. It can be used once
-    all ranks of the job have added it, by `init(process_sets=[...])` or
-    `add_process_set`. Then it is passed to collectives, optimizers and so on
-    as `process_set`.
+    It can be made at any time, even before `init()`. It can be used once all
+    ranks of the job have added it, by `init(process_sets=[...])` or
+    `add_process_set`. Then it is passed as `process_set` to collectives,
+    optimizers and so on.
 
-    Inside a set ranks have the order that they have in the job, in whatever
-    order they are given: what is concatenated or divided by rank goes by that
-    order. `root_rank` is a rank of the job wherever it is asked for.
+    The members of a set have the order that they have in the job, whatever the
+    order of the argument. Tensors are concatenated and divided in that order.
+    `root_rank` is always a rank of the job.
 
-    A set waits for nothing but its own members: while one is busy, or waits
-    for a member that is late, others go on, also those that share ranks with
-    it. A rank may be in any number of sets.
+    A set waits for its own members only. While one set is busy or waits for a
+    late member, other sets continue, even those that share ranks with it. A
+    rank may be in any number of sets.
 
     Args:
-        ranks: Ranks of the job, each once.
+        ranks: Iterable of integers, ranks of the job, each of them once.
 
     Attributes:
         process_set_id: Integer, the number of the set in this job, the same
             on all ranks. `None` before it is added and after it is removed.
-            No other set of this process ever has it, also after `shutdown()`
-            and another `init()`: a function that was traced with a set of an
-            earlier job fails, and has to be traced again.
-        ranks: A list of integers, ascending.
+            The number is never used again in this process, even after
+            `shutdown()` and another `init()`. So a function that was traced
+            with a set of an earlier job fails, and has to be traced again.
+        ranks: List of integers, ascending.
 
     Raises:
-        ValueError: If there are none, one is negative, or one is there twice.
+        ValueError: If there is no rank, or a rank is negative or given twice.
 
     Example:
     ```python
@@ -68,11 +68,11 @@ class ProcessSet:
         return list(self._ranks)
 
     def size(self) -> int:
-        """The number of members."""
+        """Returns the number of members."""
         return len(self.ranks)
 
     def included(self) -> bool:
-        """Whether this process is a member.
+        """Returns whether this process is a member.
 
         Raises:
             NotInitializedError: Before `init()`.
@@ -80,11 +80,14 @@ class ProcessSet:
         return topology.rank() in self.ranks
 
     def rank(self) -> int:
-        """This process's place among the members, from 0 to `size() - 1`.
+        """Returns this process's index among the members.
+
+        Returns:
+            Integer from 0 to `size() - 1`.
 
         Raises:
             NotInitializedError: Before `init()`.
-            ValueError: If it is not a member.
+            ValueError: If this process is not a member.
         """
         ranks = self.ranks
         own = topology.rank()
@@ -102,12 +105,12 @@ class ProcessSet:
         )
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        # Ranks are what makes a set; its number is that of one job.
+        # A set is defined by its ranks; its number is valid in one job only.
         return with_ranks, (list(self._ranks),)
 
 
 class _GlobalProcessSet(ProcessSet):
-    """All ranks of the job, however many there are."""
+    """The set of all ranks of the current job."""
 
     def __init__(self) -> None:
         self._ranks = []
@@ -125,23 +128,23 @@ class _GlobalProcessSet(ProcessSet):
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
-"""All ranks of the job."""
+"""The set of all ranks of the job."""
 
-# Those of this job, by their numbers.
+# The sets of this job, by their numbers.
 _added: dict[int, ProcessSet] = {}
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     """Adds a process set to the running job.
 
-    All ranks of the job must call it with the same ranks, members or not, and
-    it waits for all of them. It may be called at any time, while other sets
-    are in use.
+    All ranks of the job must call it with the same ranks, whether they are
+    members or not, and it waits for all of them. It may be called while other
+    sets are in use.
 
-    Each set has two threads, connections and memory of its own on each of its
-    members, until it is removed. TensorFlow keeps a little for each set that
-    eager collectives were ever called for (some 30 KiB). So a program should
-    keep its sets and not make one per step.
+    Until it is removed, each set has two threads, connections and memory of its
+    own on each of its members. TensorFlow keeps about 30 KiB for each set for
+    which eager collectives were called. So a program should keep its sets and
+    not make one per step.
 
     Args:
         process_set: A `ProcessSet`, or a list of ranks in any order.
@@ -151,8 +154,8 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
     Raises:
         NotInitializedError: Before `init()`.
-        ValueError: On all ranks, if the ranks make different calls, if there
-            are no such ranks, or there is such a set already.
+        ValueError: On all ranks, if the ranks make different calls, if the job
+            does not have these ranks, or if it has such a set already.
         UnavailableError: If a member cannot connect to the others,
             or a rank is lost.
 
@@ -169,9 +172,9 @@ def add_process_sets(
 ) -> list[ProcessSet]:
     """Adds several process sets to the running job at once.
 
-    As `add_process_set` of each, but the ranks exchange only as much as for
-    one. All are added, or none: one that cannot be fails the call, alike on
-    all ranks.
+    It does the same as `add_process_set` for each set, but with the exchange of
+    only one call. Either all sets are added or none: if one of them cannot be
+    added, the call fails with the same error on all ranks.
 
     Args:
         process_sets: A list of `ProcessSet`, or of lists of ranks.
@@ -181,8 +184,9 @@ def add_process_sets(
 
     Raises:
         NotInitializedError: Before `init()`.
-        ValueError: On all ranks, if the ranks make different calls, if there
-            are no such ranks, or there is such a set already or twice.
+        ValueError: On all ranks, if the ranks make different calls, if the job
+            does not have these ranks, or if such a set is there already or is
+            given twice.
         UnavailableError: If a member cannot connect to the others,
             or a rank is lost.
 
@@ -196,7 +200,7 @@ def add_process_sets(
     """
     topology.size()  # or NotInitializedError
     given = list(process_sets)
-    # What cannot be ranks is wrong on all: they shall hear it from each other.
+    # Only types are checked here. Wrong ranks are found by all ranks together.
     lists = fingerprint(given)
     numbers = _run("add_process_sets", lists)
     added = []
@@ -212,24 +216,24 @@ def add_process_sets(
 def remove_process_set(process_set: ProcessSet) -> None:
     """Removes a process set from the running job.
 
-    All ranks of the job must call it for the same set, members or not. What
-    the set is still waiting for fails; a collective that comes later fails as
-    well, also in a function that was traced before.
+    All ranks of the job must call it for the same set, whether they are members
+    or not. Collectives of the set that are still waiting fail, and so do later
+    ones, even in a function that was traced before.
 
     Args:
         process_set: A `ProcessSet` that was added.
 
     Raises:
         NotInitializedError: Before `init()`.
-        TypeError: If it is not a `ProcessSet`.
-        ValueError: On all ranks, if the ranks make different calls, or the
-            set is not there, or is `global_process_set`.
+        TypeError: If `process_set` is not a `ProcessSet`.
+        ValueError: On all ranks, if the ranks make different calls, if the set
+            was not added, or if it is `global_process_set`.
     """
     topology.size()  # or NotInitializedError
     _check_type(process_set)
     number = process_set.process_set_id
-    # Also where there is nothing to remove: other ranks may think otherwise,
-    # and shall hear it.
+    # Call it even if there is nothing to remove, because other ranks may have
+    # the set, and must get an error.
     _run("remove_process_set", -1 if number is None else number)
     process_set.process_set_id = None
     if number is not None:
@@ -239,10 +243,11 @@ def remove_process_set(process_set: ProcessSet) -> None:
 def require_added(
     process_sets: Sequence[ProcessSet | Iterable[int]],
 ) -> None:
-    """Raises an error if one of these is not part of the running job.
+    """Raises an error if one of these sets is not part of the running job.
 
     Raises:
-        ValueError: So `init` was called again, with others.
+        ValueError: If a set is missing, because a second call of `init` had
+            other sets.
     """
     present = [process_set.ranks for process_set in _added.values()]
     missing = [
@@ -260,10 +265,10 @@ def require_added(
 def note_unconnected(
     process_sets: Iterable[ProcessSet | Iterable[int]],
 ) -> None:
-    """Gives sets numbers in a process that is no rank.
+    """Numbers process sets in a process that is not a rank.
 
-    It may ask them who is a member; a collective on one of them is the error
-    that it is on all ranks.
+    The process can ask for their members. A collective on one of them raises
+    the same error as one on all ranks.
     """
     for number, process_set in enumerate(process_sets, start=1):
         if isinstance(process_set, ProcessSet):
@@ -274,7 +279,7 @@ def note_unconnected(
 
 
 def forget_all() -> None:
-    """Notes that the job, and with it its sets, is over."""
+    """Forgets all process sets, because the job has ended."""
     for process_set in _added.values():
         process_set.process_set_id = None
     _added.clear()
@@ -283,7 +288,7 @@ def forget_all() -> None:
 def fingerprint(
     process_sets: Sequence[ProcessSet | Iterable[int]],
 ) -> list[list[int]]:
-    """Returns what ranks that are given the same sets have in common."""
+    """Returns the ranks of each set, which are equal for equal sets."""
     return [
         process_set.ranks
         if isinstance(process_set, ProcessSet)
@@ -299,11 +304,11 @@ def id_of(process_set: ProcessSet) -> int:
         process_set: A `ProcessSet`.
 
     Returns:
-        An integer, for the attribute of an op.
+        Integer, for the attribute of an op.
 
     Raises:
-        TypeError: If it is something else.
-        ValueError: If it was not added, or removed since.
+        TypeError: If `process_set` is not a `ProcessSet`.
+        ValueError: If the set was not added, or was removed.
     """
     _check_type(process_set)
     if process_set.process_set_id is None:
@@ -320,10 +325,10 @@ def by_id(number: int) -> ProcessSet:
     """Returns the process set of an op.
 
     Args:
-        number: Integer, what `id_of` has returned.
+        number: Integer, a result of `id_of`.
 
     Raises:
-        ValueError: If it was removed.
+        ValueError: If the job has no such set.
     """
     if number == 0:
         return global_process_set
@@ -333,7 +338,7 @@ def by_id(number: int) -> ProcessSet:
 
 
 def with_ranks(ranks: Iterable[int]) -> ProcessSet:
-    """Returns the set of these ranks that this job has, or a new one."""
+    """Returns this job's set of these ranks, or a new set."""
     ranks = _as_ranks(ranks)
     for process_set in _added.values():
         if process_set.ranks == ranks:
@@ -342,18 +347,20 @@ def with_ranks(ranks: Iterable[int]) -> ProcessSet:
 
 
 def is_alone(process_set: ProcessSet) -> bool:
-    """Whether this process is the only member, and has nothing to share."""
+    """Returns whether this process is the only member of a process set."""
     return process_set.size() == 1 and process_set.included()
 
 
 def shares_nothing(process_set: ProcessSet) -> bool:
-    """Whether a model that the members train is this process's own here.
+    """Returns whether this process trains a model of the set by itself.
 
-    A program may train one model on each of two sets, and run the same code
-    on all ranks: one that is no member of a set trains by itself.
+    That is true of the only member, and of a process that is not a member: a
+    program may train one model on each of two sets, and run the same code on
+    all ranks.
 
     Raises:
-        ValueError: If the set was not added, or removed since.
+        ValueError: If this process is not a member, and the set was not added
+            or was removed.
     """
     if not process_set.included():
         id_of(process_set)

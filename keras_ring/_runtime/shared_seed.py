@@ -1,7 +1,7 @@
-"""A number that all ranks of a job have in common, and no other job.
+"""A number that is the same on all ranks of a job, and differs between jobs.
 
-It comes of the job's key, so that nothing is exchanged for it: a collective
-would have TensorFlow set up its devices, which a program may configure first.
+It is computed from the job's key, without an exchange. A collective would make
+TensorFlow set up its devices, which a program may want to configure first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _seed = 0
 
 
 def note(key: str) -> None:
-    """Takes the key of the job that begins.
+    """Sets the number from the key of the job that begins.
 
     Args:
         key: String, the job's secret; empty for a job of one rank.

@@ -1,8 +1,8 @@
-"""What a program does, for whoever looks at its job: slices and counters.
+"""Slices and counters that show the activities of a program.
 
-Slices go to the timeline while one is recorded. Counters are those of
-`kr.metrics()` and can be seen from outside of the process at any time. Without
-a job all of this does nothing, so callers need not ask.
+Slices are added to the timeline while one is recorded. Counters are those of
+`kr.metrics()`, and other processes can read them at any time. Without a job,
+the functions have no effect, so callers need not check for one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from keras_ring._runtime import native
 
-# Of slices, as the core numbers them.
+# The phases of slices, with their numbers in the core.
 PHASES = {
     "step": 16,
     "epoch": 17,
@@ -24,7 +24,7 @@ PHASES = {
     "predict": 21,
     "user": 22,
 }
-# What the gauge `activity` shows; 0 is computing.
+# The values of the gauge `activity`; 0 is computing.
 _ACTIVITIES = {"data": 1, "checkpoint": 2, "evaluate": 3, "predict": 4}
 _TIMES = {
     "data": "data_wait_ns",
@@ -48,11 +48,11 @@ def span(
     """Adds a slice to the timeline.
 
     Args:
-        phase: A key of `PHASES`.
-        name: String, what the slice is called.
-        begin_ns: Integer, by `time.monotonic_ns()`.
-        end_ns: Integer, likewise.
-        value: Integer; of a step, its number.
+        phase: String, a key of `PHASES`.
+        name: String, the name of the slice.
+        begin_ns: Integer, the begin by `time.monotonic_ns()`.
+        end_ns: Integer, the end by `time.monotonic_ns()`.
+        value: Integer, the number of a step. Defaults to `0`.
     """
     _core().trace_span(PHASES[phase], name, begin_ns, end_ns, value)
 
@@ -63,7 +63,7 @@ def count(metric: str, amount: int = 1) -> None:
 
 
 def set_gauge(metric: str, value: int) -> None:
-    """Sets a counter of `kr.metrics()` that says how things are now."""
+    """Sets a value of `kr.metrics()` that describes the present state."""
     _core().set_gauge(metric, value)
 
 
@@ -71,11 +71,11 @@ def enter(kind: str, now: int) -> int:
     """Begins an activity.
 
     Args:
-        kind: `"data"`, `"checkpoint"`, `"evaluate"` or `"predict"`.
-        now: Integer, by `time.monotonic_ns()`.
+        kind: String, `"data"`, `"checkpoint"`, `"evaluate"` or `"predict"`.
+        now: Integer, the time by `time.monotonic_ns()`.
 
     Returns:
-        What the program has done before, for `leave`.
+        Integer, the activity before, for `leave`.
     """
     return int(_core().enter_activity(_ACTIVITIES[kind], now))
 
@@ -84,11 +84,11 @@ def leave(kind: str, before: int, began: int, now: int, name: str = "") -> None:
     """Ends an activity: counts its time and adds a slice.
 
     Args:
-        kind: As for `enter`.
-        before: What `enter` has returned.
-        began: Integer, by `time.monotonic_ns()`.
-        now: Integer, likewise.
-        name: String, what the slice is called. Defaults to the kind.
+        kind: String, as for `enter`.
+        before: Integer, the result of `enter`.
+        began: Integer, the begin by `time.monotonic_ns()`.
+        now: Integer, the end by `time.monotonic_ns()`.
+        name: String, the name of the slice. Defaults to `kind`.
     """
     core = _core()
     core.enter_activity(before, now)
@@ -98,17 +98,17 @@ def leave(kind: str, before: int, began: int, now: int, name: str = "") -> None:
 
 
 def is_doing(kind: str) -> bool:
-    """Returns whether the program is within such an activity."""
+    """Returns whether the current activity is of this kind."""
     return bool(_core().metrics()["activity"] == _ACTIVITIES[kind])
 
 
 @contextlib.contextmanager
 def activity(kind: str, name: str = "") -> Iterator[None]:
-    """Shows what the program does inside of the block.
+    """Shows the block as an activity of the program.
 
     Args:
-        kind: As for `enter`.
-        name: String, what the slice is called. Defaults to the kind.
+        kind: String, as for `enter`.
+        name: String, the name of the slice. Defaults to `kind`.
     """
     began = time.monotonic_ns()
     before = enter(kind, began)
@@ -120,12 +120,12 @@ def activity(kind: str, name: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncounted() -> Iterator[None]:
-    """Has samples that are taken inside not counted.
+    """Excludes samples that are taken in the block from the count.
 
-    Those of batches that are only looked at, and taken again to be trained on.
+    Used for batches that are only inspected, and taken again for training.
     """
     core = _core()
-    # Of what else the program does, samples are not counted.
+    # Samples that are taken within an activity are not counted.
     before = core.enter_activity(_ACTIVITIES["data"], time.monotonic_ns())
     try:
         yield

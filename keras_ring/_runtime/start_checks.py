@@ -1,4 +1,4 @@
-"""Names the variables of the environment that somebody has set in vain."""
+"""Finds environment variables that are set and have no effect."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
 
 _PREFIX = "KERAS_RING_"
-# The tests' own.
+# Prefixes of variables of the tests.
 _TESTS = (f"{_PREFIX}TEST_", f"{_PREFIX}STRESS_")
 
-# Those that Python alone reads.
+# Variables that only Python code reads.
 _PYTHONS = (
     contract.ERROR_FILE,
     contract.JOB_KEY_FILE,
@@ -21,7 +21,7 @@ _PYTHONS = (
     *auto_options.OPTIONS,
 )
 
-# Horovod's variable -> ours, where it is not of the same name.
+# Our variables for those of Horovod that have another name.
 _HOROVOD = {
     "STALL_CHECK_TIME_SECONDS": "STALL_CHECK_TIME",
     "STALL_CHECK_DISABLE": "STALL_CHECK_TIME=0",
@@ -36,14 +36,15 @@ _HOROVOD = {
 def ignored_variables(
     environment: Mapping[str, str], known: Iterable[str]
 ) -> str:
-    """Names the variables that somebody has set in vain, on one line.
+    """Returns a line that names the variables without effect.
 
     Args:
-        environment: Of this process.
-        known: The variables that count.
+        environment: The environment variables of this process.
+        known: Names of the variables that have an effect.
 
     Returns:
-        Each with the one that may have been meant; `""` if there are none.
+        String, each name with the one that may have been meant; `""` if there
+        are none.
     """
     names = sorted({*known, *_PYTHONS})
     told = []
@@ -60,8 +61,8 @@ def ignored_variables(
 
 
 def _meant(misspelt: str, names: Iterable[str]) -> str:
-    """Returns the name that is nearest, in parentheses, or `""`."""
-    # Without what all begin with: that alone would make any two alike.
+    """Returns the most similar name, in parentheses, or `""`."""
+    # Compare without the common prefix, which would make any two similar.
     rests = [name.removeprefix(_PREFIX) for name in names]
     rest = misspelt.removeprefix(_PREFIX)
     close = difflib.get_close_matches(rest, rests, n=1)
@@ -69,7 +70,7 @@ def _meant(misspelt: str, names: Iterable[str]) -> str:
 
 
 def _instead(horovods: str, names: Iterable[str]) -> str:
-    """Returns what to set in place of a variable of Horovod."""
+    """Returns advice on what to set instead of a variable of Horovod."""
     name = horovods.removeprefix("HOROVOD_")
     if _PREFIX + name in names:
         return f"use {_PREFIX}{name}"

@@ -1,4 +1,4 @@
-"""This rank's place in its job, and what its runtime has counted."""
+"""The ranks and sizes of this process and its job, and its metrics."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from keras_ring._runtime import native
 
 
 def is_initialized() -> bool:
-    """Whether `init()` has succeeded and `shutdown()` was not called since."""
+    """Returns whether `init()` has succeeded without a later `shutdown()`."""
     return bool(native.core().is_initialized())
 
 
 def rank() -> int:
-    """This process's rank: an integer from 0 to `size() - 1`.
+    """Returns this process's rank, an integer from 0 to `size() - 1`.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -23,7 +23,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """The number of ranks of the job.
+    """Returns the number of ranks of the job.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -32,7 +32,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This process's rank among those on the same host.
+    """Returns this process's rank among those on the same host.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -41,7 +41,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """The number of ranks on this host.
+    """Returns the number of ranks on this host.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -50,7 +50,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """The index of this host among those that have such a local rank.
+    """Returns the index of this host among those with this local rank.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -59,7 +59,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """The number of hosts that have such a local rank.
+    """Returns the number of hosts that have this local rank.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -68,7 +68,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks.
+    """Returns whether every host has the same number of ranks.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -77,7 +77,7 @@ def is_homogeneous() -> bool:
 
 
 def xla_built() -> bool:
-    """Whether collectives work in functions with `jit_compile=True`.
+    """Returns whether collectives work in functions with `jit_compile=True`.
 
     It may be called before `init()`.
     """
@@ -85,50 +85,51 @@ def xla_built() -> bool:
 
 
 def metrics() -> dict[str, int]:
-    """Returns what this rank's runtime has counted since `init()`.
+    """Returns counters and times of this rank's runtime since `init()`.
 
     Returns:
-        A dictionary of integers, which only grow, but for the arena's.
+        A dictionary of integers. Counters and sums of times only grow.
 
         - `control_bytes_sent`, `control_bytes_received` [bytes],
           `control_messages_sent`: negotiation with other ranks.
         - `data_bytes_sent`, `data_bytes_received` [bytes]: tensors.
         - `buckets`, `entries`: buckets that were executed, and the tensors in
           them.
-        - `cache_hits`, `cache_misses`: requests that the response cache knew,
-          and did not.
-        - `last_buckets`, `late_ns` [nanoseconds]: how many buckets waited for
-          this rank, as the last of all to be ready, and for how long after the
-          first; the sum over these buckets.
+        - `cache_hits`, `cache_misses`: requests that were in the response
+          cache, and requests that were not.
+        - `last_buckets`, `late_ns` [nanoseconds]: the number of buckets for
+          which this rank was the last to be ready, and the time from the first
+          rank until this one, as the sum over these buckets.
         - `rejected_connections`: connections without the job's key.
         - `steps`, `step_ns` [nanoseconds], `step_bytes` [bytes],
           `step_tensors`: steps of a training that had the same tensors as the
-          one before, how long they took, and their tensors; on rank 0 only.
+          one before, their duration, and their tensors; on rank 0 only.
         - `negotiate_ns`, `queue_ns` [nanoseconds, the sum over tensors]: from
           the submission of a tensor until all ranks have agreed on it, and from
           then until its bucket is begun.
         - `execute_ns` [nanoseconds, the sum over buckets]: from then until the
-          bucket is done. Of that, `wait_ns`, `pack_ns`, `reduce_ns` and
-          `unpack_ns`: in which it waited for other ranks, was copied to where
-          others read it, combined, and copied into results.
-        - `callback_ns` [nanoseconds]: in which TensorFlow's operations were
-          finished.
-        - `pending`: tensors that are asked for and not finished now;
-          `submitted_ns`, `done_ns` [nanoseconds of the steady clock]: when the
-          last was asked for and finished; `submitted_execute_ns`
-          [nanoseconds]: what `execute_ns` was when it was asked for;
-          `began_ns`: when the bucket that runs was begun.
-        - `activity`: what the program does now: 0 computing, 1 waiting for its
-          input pipeline, 2 writing or reading a checkpoint, 3 evaluating, 4
-          predicting; `activity_ns`: since when, by the steady clock.
+          bucket is done. Parts of it are `wait_ns`, `pack_ns`, `reduce_ns` and
+          `unpack_ns`: the time in which the bucket waited for other ranks, was
+          copied into shared buffers, was combined, and was copied into results.
+        - `callback_ns` [nanoseconds]: the time in which TensorFlow's operations
+          were finished.
+        - `pending`: tensors that are submitted and not finished now.
+          `submitted_ns`, `done_ns` [nanoseconds of the steady clock]: the times
+          of the last submission and the last end. `submitted_execute_ns`
+          [nanoseconds]: the value of `execute_ns` at that submission.
+          `began_ns`: the time at which the running bucket was begun.
+        - `activity`: the present activity of the program: 0 computing, 1
+          waiting for its input pipeline, 2 writing or reading a checkpoint, 3
+          evaluating, 4 predicting. `activity_ns`: its begin, by the steady
+          clock.
         - `epoch`, `fit_steps`, `samples` (from its input pipeline), `fit_ns`
-          [nanoseconds]: how far training is, and the time in it.
-        - `data_wait_ns`, `checkpoint_ns`, `evaluate_ns` [nanoseconds]: in which
-          the program waited for its input pipeline, wrote or read checkpoints,
-          and evaluated.
+          [nanoseconds]: the progress of training, and the time in it.
+        - `data_wait_ns`, `checkpoint_ns`, `evaluate_ns` [nanoseconds]: the time
+          in which the program waited for its input pipeline, wrote or read
+          checkpoints, and evaluated.
         - `arena_bytes_in_use`, `arena_bytes_kept`, `arena_bytes_returned`
           [bytes]: memory of tensors that other ranks of the host can read: in
-          use, free and kept, given back to the system.
+          use, free and kept, and returned to the system.
 
     Raises:
         NotInitializedError: Before `init()`.
@@ -146,7 +147,7 @@ def metrics() -> dict[str, int]:
 
 
 def topology() -> Any:
-    """Returns where this rank stands, as the runtime knows it.
+    """Returns the ranks and sizes of this process and its job.
 
     Raises:
         NotInitializedError: Before `init()`.
