@@ -62,9 +62,9 @@ def run(
     Raises:
         ValueError: If an argument is invalid.
         ImportError: If Ray is not installed (`pip install "keras-ring[ray]"`).
-        keras_ring.errors.StartError: If Ray has no room for the ranks in time.
-            The text has the requested and the available resources. Or if the
-            ranks do not start in time.
+        keras_ring.errors.StartError: If Ray has no room for the ranks in time,
+            or they do not start in time. In the first case, the text has the
+            requested and the available resources.
         keras_ring.errors.RankFailedError: If a rank failed. The text names the
             first rank that failed, and has its traceback.
 
