@@ -1,14 +1,14 @@
-"""What the launcher and the ranks share: how one tells the other something.
+"""The protocol between the launcher and the ranks, and code that both use.
 
-The launcher loads it, and so does a rank that has only just begun: nothing
-that takes long to import.
+The launcher imports this package, and so does a rank at its start. So it
+imports nothing that takes long.
 
-    contract       the environment variables that a rank receives, in one place
+    contract       the names of the environment variables of a rank
     interfaces     the network addresses of this host
-    standard_streams  descriptors 0, 1 and 2, where they are closed
-    time_limits    how long the launcher waits
-    error_file     which exception ended a rank
+    standard_streams  descriptors 0, 1 and 2, if they are closed
+    time_limits    the time limits of the launcher
+    error_file     the file with the exception that ended a rank
     error_text     the cause in the text of an error
-    cores          how many cores this process may use
-    processors     which of them are near each other, and how ranks share them
+    cores          the number of cores that this process may use
+    processors     the processors of a host, and their division among ranks
 """

@@ -1,4 +1,4 @@
-"""The variables of `keras-ring run --auto`, which Python alone reads."""
+"""The variables of `keras-ring run --auto`, which only Python code reads."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,13 +16,13 @@ class AutoOption(NamedTuple):
     """One of the variables."""
 
     expected: str
-    """What it may be, for people."""
+    """The values that it may have, for an error message."""
     default: str
-    """What it is where it is unset or empty."""
+    """Its value if it is unset or empty."""
     meaning: str
-    """For the page of variables."""
+    """Its description for the page of variables."""
     is_right: Callable[[str], bool]
-    """Whether a text is a value of it."""
+    """Function that returns whether a text is a valid value."""
 
 
 def _is_number(text: str) -> bool:
@@ -70,25 +70,25 @@ OPTIONS: Mapping[str, AutoOption] = {
 
 
 def value(name: str, environment: Mapping[str, str]) -> str:
-    """Returns what a variable says.
+    """Returns the value of a variable, or its default.
 
     Args:
-        name: One of `OPTIONS`.
-        environment: Where it may be set.
+        name: String, a key of `OPTIONS`.
+        environment: The environment variables.
     """
     return environment.get(name) or OPTIONS[name].default
 
 
 def is_on(environment: Mapping[str, str]) -> bool:
-    """Whether programs with this environment train on all ranks unchanged."""
+    """Returns whether this environment turns on `--auto`, or explains it."""
     return value(contract.AUTO, environment) != "0"
 
 
 def problem(environment: Mapping[str, str]) -> str:
-    """Returns what is wrong with the variables, on one line; `""` if nothing.
+    """Returns a line on what is wrong with the variables, or `""`.
 
     Args:
-        environment: Where they may be set.
+        environment: The environment variables.
     """
     for name, option in OPTIONS.items():
         text = value(name, environment)

@@ -1,10 +1,10 @@
-"""Functions that go to other processes, with their names of files and sources.
+"""Pickles functions for other processes, with their file names and sources.
 
-What a script or a notebook defines is pickled by value: its code goes to the
-ranks, and not the text of it. cloudpickle leaves the file's name out as well.
-But AutoGraph reads the source of a function, to convert its loops and
-conditions, and so do `inspect` and tracebacks. All of them look into
-`linecache`, so the texts are put there.
+Functions that a script or a notebook defines are pickled by value: their code
+is sent to the ranks, but not its text. cloudpickle also leaves out the name of
+the file. But AutoGraph reads the source of a function to convert its loops and
+conditions, and so do `inspect` and tracebacks. All of them use `linecache`, so
+the texts are put there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Pickled:
-    """A value on its way to other processes.
+    """A value that is sent to other processes.
 
     Args:
-        sources: Text of each file that code of it was compiled from.
-        data: The value as pickled.
-        buffers: Those that were left out of `data`.
+        sources: Dictionary of the texts of the files from which its code was
+            compiled, by file name.
+        data: Bytes, the pickle of the value.
+        buffers: Sequence of buffers that are not in `data`.
     """
 
     sources: Mapping[str, str]
@@ -35,26 +36,27 @@ class Pickled:
     buffers: Sequence[Any] = ()
 
     def load(self) -> Any:
-        """Returns the value, whose sources are known from then on.
+        """Puts the sources into `linecache`, and returns the value.
 
-        They count more than files of their names here, which may be others.
+        The sources replace files of the same names on this host, which may be
+        different.
         """
         for name, text in self.sources.items():
             lines = text.splitlines(keepends=True)
-            # Without a time, `linecache` does not look whether a file changed.
+            # Without a time, `linecache` does not check the file for changes.
             linecache.cache[name] = (len(text), None, lines, name)
         return pickle.loads(self.data, buffers=self.buffers)
 
     def encode(self) -> bytes:
-        """Returns all of it as bytes, for `decode`."""
+        """Returns this object as bytes, for `decode`."""
         return pickle.dumps(self)
 
 
 def decode(data: bytes) -> Pickled:
-    """Returns what `encode` has made bytes of.
+    """Returns the `Pickled` object of bytes that `encode` has returned.
 
     Args:
-        data: From a private file, for whoever wrote it decides what is run.
+        data: Bytes from a private file, because their author can run any code.
     """
     pickled: Pickled = pickle.loads(data)
     return pickled
@@ -67,14 +69,18 @@ def dumps(
     apart: bool = False,
     with_sources: bool = True,
 ) -> Pickled:
-    """Pickles a value as cloudpickle does, and collects the sources of it.
+    """Pickles a value as cloudpickle does, and collects its sources.
 
     Args:
-        value: A function, or anything that contains some.
-        base: The class of the pickler. Defaults to that of cloudpickle.
-        apart: Boolean, whether large arrays are left out of the data, in
-            buffers.
-        with_sources: Boolean, whether the receiver does not have them.
+        value: A function, or an object that may contain functions.
+        base: Class of the pickler. Defaults to that of cloudpickle.
+        apart: Boolean, whether large arrays are put into separate buffers.
+            Defaults to `False`.
+        with_sources: Boolean, whether to add the sources. Not needed if the
+            receiver has them. Defaults to `True`.
+
+    Returns:
+        A `Pickled`.
     """
     if base is None:
         base = importlib.import_module("cloudpickle").CloudPickler
@@ -107,5 +113,5 @@ def _sources(names: set[str]) -> dict[str, str]:
 
 
 def _restored(arguments: tuple[Any, ...], name: str) -> CodeType:
-    """Makes code as it was, of what `dumps` has written."""
+    """Returns the code object that `dumps` has pickled, with its file name."""
     return CodeType(*arguments).replace(co_filename=name)

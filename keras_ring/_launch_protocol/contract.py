@@ -1,7 +1,7 @@
-"""The environment variables through which a launcher speaks to its ranks.
+"""The environment variables through which a launcher configures its ranks.
 
-Whoever starts ranks (the launcher, the test harness) builds their environment
-here, so that there is one list of these names.
+All programs that start ranks (the launcher, the test harness) build their
+environment here, so that there is one list of these names.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ SIZE = "KERAS_RING_SIZE"
 RENDEZVOUS = "KERAS_RING_RENDEZVOUS"
 RENDEZVOUS_FD = "KERAS_RING_RENDEZVOUS_FD"
 JOB_KEY = "KERAS_RING_JOB_KEY"
-# Names a file that holds it, for engines that hand out files.
+# The name of a file with the key, for engines that provide files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
 GENERATION = "KERAS_RING_GENERATION"
-# Set by a rank for what it starts itself (`_runtime.parent_rank`).
+# Set by a rank for the processes that it starts (`_runtime.parent_rank`).
 PARENT_RANK = "KERAS_RING_PARENT_RANK"
 ERROR_FILE = "KERAS_RING_ERROR_FILE"
 HOST_ID = "KERAS_RING_HOST_ID"
@@ -23,7 +23,7 @@ INTERFACE = "KERAS_RING_INTERFACE"
 PORT_RANGE = "KERAS_RING_PORT_RANGE"
 START_TIMEOUT = "KERAS_RING_START_TIMEOUT"
 LOG_LEVEL = "KERAS_RING_LOG_LEVEL"
-# "text" or "json"; Python alone reads it.
+# "text" or "json"; only Python code reads it.
 LOG_FORMAT = "KERAS_RING_LOG_FORMAT"
 TLS = "KERAS_RING_TLS"
 AUTOTUNE = "KERAS_RING_AUTOTUNE"
@@ -31,7 +31,7 @@ AUTOTUNE_LOG = "KERAS_RING_AUTOTUNE_LOG"
 AUTOTUNE_WARMUP_SAMPLES = "KERAS_RING_AUTOTUNE_WARMUP_SAMPLES"
 AUTOTUNE_STEPS_PER_SAMPLE = "KERAS_RING_AUTOTUNE_STEPS_PER_SAMPLE"
 AUTOTUNE_MAX_SAMPLES = "KERAS_RING_AUTOTUNE_BAYES_OPT_MAX_SAMPLES"
-# Those of `--auto`; Python alone reads them (`auto_options`).
+# Variables of `--auto`; only Python code reads them (`auto_options`).
 AUTO = "KERAS_RING_AUTO"
 AUTO_BATCH = "KERAS_RING_AUTO_BATCH"
 AUTO_LEARNING_RATE = "KERAS_RING_AUTO_LEARNING_RATE"
@@ -49,8 +49,8 @@ KERAS_ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 KERAS_SIZE = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 KERAS_RANK = "KERAS_DISTRIBUTION_PROCESS_ID"
 
-# Set by the launcher alone: a value from outside would belong to another job
-# (a rank that starts a job of its own has all of these in its environment).
+# Variables that only the launcher sets. A value from outside would belong to
+# another job: a rank that starts a job has all of them in its environment.
 LAUNCHER_OWNED = frozenset(
     (
         RANK,
@@ -71,18 +71,20 @@ LAUNCHER_OWNED = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class RankContract:
-    """What one rank is told by whoever starts it.
+    """The settings that one rank gets from the program that starts it.
 
     Args:
-        rank: Index of the rank in the job.
-        size: Number of ranks in the job.
-        rendezvous: `host:port` where rank 0 serves the store.
-        job_key: 64 hexadecimal characters, the secret of the job. Goes
-            nowhere but into the environment of the ranks.
-        error_file: Where the rank writes the error that ends it.
-        rendezvous_fd: The listening socket, inherited by rank 0 alone.
-        host_id: Overrides the identity of the host, for tests that pretend to
-            have several.
+        rank: Integer, the rank in the job.
+        size: Integer, the number of ranks in the job.
+        rendezvous: String, `host:port` where rank 0 serves the store.
+        job_key: String of 64 hexadecimal characters, the secret of the job. It
+            is passed only in the environment of the ranks.
+        error_file: String, the file to which the rank writes the error that
+            ends it.
+        rendezvous_fd: Integer, the descriptor of the listening socket, which
+            only rank 0 inherits. `None` for other ranks.
+        host_id: String that replaces the identity of the host, for tests that
+            simulate several hosts. Defaults to `None`.
     """
 
     rank: int
@@ -94,15 +96,15 @@ class RankContract:
     host_id: str | None = None
 
     def __repr__(self) -> str:
-        """Names the rank and leaves the key out, so no log can hold it."""
+        """Returns a text without the key, so that no log contains it."""
         return f"RankContract(rank={self.rank}, size={self.size})"
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Returns `base` with the variables of this rank in place.
+        """Returns `base` with the variables of this rank.
 
         Args:
-            base: The environment to start from. What another launcher left in
-                it is dropped.
+            base: Environment variables. Those that another launcher has set are
+                dropped.
         """
         result = {
             name: value
@@ -123,7 +125,7 @@ class RankContract:
         result[KERAS_ADDRESSES] = self.rendezvous
         result[KERAS_SIZE] = str(self.size)
         result[KERAS_RANK] = str(self.rank)
-        # A pipe makes Python keep output back in blocks: it would come late,
-        # and that of a killed rank never.
+        # Python buffers output to a pipe in blocks: it would come late, and
+        # that of a killed rank would be lost.
         result.setdefault("PYTHONUNBUFFERED", "1")
         return result

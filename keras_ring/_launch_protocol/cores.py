@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The number of cores that this process may use."""
 
 import math
 import os
@@ -8,19 +8,19 @@ from pathlib import Path
 _CGROUPS = Path("/sys/fs/cgroup")
 _OF_PROCESS = Path("/proc/self/cgroup")
 
-# Returns the quota of a group; None for none.
+# Function that returns the quota of a group in cores, or None.
 _Read = Callable[[Path], float | None]
 
 
 def available() -> int:
-    """Returns how many cores there are for this process and its children.
+    """Returns the number of cores for this process and its children.
 
-    Those on which the kernel lets it run, or fewer where its control group
-    has a quota, as that of a container; at least 1.
+    These are the cores on which the kernel lets it run, or fewer if its control
+    group has a quota, as in a container. The number is at least 1.
     """
     allowed = len(os.sched_getaffinity(0))
     limit = quota()
-    # A part of a core is good for a thread, too.
+    # Round up, because a part of a core is enough for a thread.
     return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
 
 
@@ -30,11 +30,12 @@ def quota(
     """Returns the quota of the process's control group in cores.
 
     Args:
-        cgroups: Where control groups are mounted.
-        of_process: What says in which this process is.
+        cgroups: Path at which control groups are mounted.
+        of_process: Path of the file that names the groups of this process.
 
     Returns:
-        The least of the group and those around it; None where there is none.
+        Float, the lowest quota of the group and its parents. `None` if there is
+        no quota.
     """
     try:
         lines = of_process.read_text().splitlines()
@@ -52,10 +53,10 @@ def quota(
 
 
 def _quotas(root: Path, path: str, read: _Read) -> list[float]:
-    """Reads the quota of a group and of all that it is in.
+    """Returns the quotas of a group and of all its parents.
 
     A container sees its own group as the root, while the path may be that of
-    the host: folders that are not there are passed over.
+    the host. So folders that do not exist are skipped.
     """
     group = Path(path.lstrip("/"))
     folders = [root / group, *(root / parent for parent in group.parents)]

@@ -1,6 +1,7 @@
-"""How a rank tells the launcher which exception ended it.
+"""The file by which a rank reports the exception that ended it.
 
-This part runs inside the rank: `install()` is called when keras_ring starts.
+`install()` is called in the rank when keras_ring starts. The launcher reads the
+file.
 """
 
 import contextlib
@@ -19,30 +20,30 @@ from typing import Any, TypeAlias
 from keras_ring._launch_protocol import contract
 from keras_ring._launch_protocol.error_text import cause, one_line
 
-# TensorFlow's error for a lost peer: it tells of another rank's death.
+# The error that reports the death of another rank.
 _PEER_LOST = "UnavailableError"
-# And its words, which are ours.
+# Our texts in such errors.
 _LOST_RANK = re.compile(
     r"\blost ranks? [\d, -]+ \(|the job is over: rank \d+ "
     r"|\brank \d+ \(host .*\) could not start: "
 )
-# Of a file. Longer ones are none of ours.
+# The size of a file at most. Longer files are not ours.
 _MAX_BYTES = 64 << 20
-# What is added to a file's name to say that its rank called `init`.
+# The suffix of a second file, which shows that the rank called `init`.
 _STARTED = ".started"
 
-# As `sys.excepthook`.
+# The type of `sys.excepthook`.
 Show: TypeAlias = Callable[
     [type[BaseException], BaseException, TracebackType | None], object
 ]
 
 
 class _Hook:
-    """Takes note of the fatal exception, then hands it on.
+    """An exception hook that records the exception, then shows it.
 
-    An exception that only tells of another rank's death is one line, where a
-    launcher tells the cause and nobody else has hooked in: as many tracebacks
-    as there are ranks would bury the one that matters.
+    An exception that only reports another rank's death is shown as one line, if
+    there is a launcher that reports the cause and no other hook. Otherwise the
+    tracebacks of all ranks would hide the important one.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class _Hook:
     ) -> None:
         shown = False
         try:
-            # A process that the rank has forked does not end the rank.
+            # An exception in a fork does not end the rank.
             if os.getpid() != self.pid:
                 return
             self.last = one_line(kind.__name__, str(error))
@@ -82,11 +83,11 @@ _installed: _Hook | None = None
 
 
 def install() -> None:
-    """Notes the exception that ends this process, and writes it to a file.
+    """Installs a hook that writes the exception that ends this process.
 
-    The file is that of `KERAS_RING_ERROR_FILE`; without it the exception is
-    only kept for `last_exception`. The hook that was there before still runs.
-    Calling this again changes nothing.
+    The file is that of `KERAS_RING_ERROR_FILE`. Without this variable, the
+    exception is only kept for `last_exception`. The previous hook still runs.
+    Calling this again does not add another hook.
     """
     global _installed
     if _installed is None:
@@ -96,11 +97,11 @@ def install() -> None:
 
 
 def show_by(show: Show) -> None:
-    """Has an exception that ends this process shown by something else.
+    """Sets the function that shows an exception that ends this process.
 
     Args:
-        show: Is called in place of Python's own hook, if nobody else has
-            hooked in.
+        show: Function to call instead of Python's own hook. It is not called if
+            the program has installed another hook before.
     """
     install()
     if _installed is not None:
@@ -111,23 +112,23 @@ def last_exception() -> str:
     """Returns the exception that ends this process, on one line.
 
     Returns:
-        Text such as `"ValueError: no such file"`, or `""` when the process
-        does not end by an exception.
+        String such as `"ValueError: no such file"`, or `""` if the process does
+        not end by an exception.
     """
     return _installed.last if _installed is not None else ""
 
 
 def note(error: BaseException) -> None:
-    """Keeps an exception for `last_exception`, of a program that goes on."""
+    """Keeps an exception for `last_exception`, while the program goes on."""
     install()
     if _installed is not None:
         _installed.last = one_line(type(error).__name__, str(error))
 
 
 def write_caught(error: "RankError") -> None:
-    """Writes an exception that the program has caught, as it ends.
+    """Writes an exception that the program has caught before its end.
 
-    One that was not caught, and was written before, counts more.
+    It does not replace an uncaught exception that was written before.
     """
     path = os.environ.get(contract.ERROR_FILE)
     if path and not os.path.exists(path):
@@ -135,7 +136,7 @@ def write_caught(error: "RankError") -> None:
 
 
 def mark_started() -> None:
-    """Tells the launcher that this rank takes part in the job."""
+    """Makes the file that shows that this rank takes part in the job."""
     path = os.environ.get(contract.ERROR_FILE)
     if path:
         with contextlib.suppress(OSError):
@@ -143,12 +144,12 @@ def mark_started() -> None:
 
 
 def has_started(path: Path) -> bool:
-    """Whether the rank that has this file called `mark_started`."""
+    """Returns whether the rank of an error file called `mark_started`."""
     return path.with_name(path.name + _STARTED).exists()
 
 
 def _place(trace: TracebackType | None) -> str:
-    """Returns where the program was, such as `" (train.py, line 3)"`."""
+    """Returns the position in the program, as `" (train.py, line 3)"`."""
     frames = traceback.extract_tb(trace, limit=1)
     if not frames:
         return ""
@@ -156,7 +157,7 @@ def _place(trace: TracebackType | None) -> str:
 
 
 def _chain(error: BaseException | None) -> list[str]:
-    """Names the types of an exception and of those that led to it."""
+    """Returns the class names of an exception and of those that led to it."""
     names: list[str] = []
     while error is not None and len(names) < 20:
         names.append(type(error).__name__)
@@ -170,8 +171,8 @@ def _write(path: Path, error: "RankError") -> None:
     # Renamed into place, so that the launcher never reads half a file.
     part = path.with_name(path.name + ".part")
     try:
-        # A name that others may have put there first, with rights of its own
-        # or as a link to elsewhere, is not written to.
+        # Do not write to a file that another user may have made first, with
+        # other rights or as a link.
         part.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(part, flags, 0o600), "w", encoding="utf-8") as file:
@@ -187,12 +188,15 @@ class RankError:
     """The exception that ended a rank, as read by the launcher.
 
     Args:
-        type: Name of the exception's class.
-        message: Its text.
-        time: When it was noted, in seconds since the epoch.
-        chain: Class names of the exception and of those that led to it.
-        traceback: As Python prints it.
-        caught: Whether the program caught it, and ended by itself after that.
+        type: String, the name of the exception's class.
+        message: String, its text.
+        time: Float, the time at which it was recorded, in seconds since the
+            epoch.
+        chain: Tuple of strings, the class names of the exception and of those
+            that led to it.
+        traceback: String, the traceback as Python prints it.
+        caught: Boolean, whether the program caught it, and ended by itself
+            after that.
     """
 
     type: str
@@ -206,7 +210,7 @@ class RankError:
     def of(
         cls, error: BaseException, trace: TracebackType | None
     ) -> "RankError":
-        """Describes an exception that is just ending this rank."""
+        """Returns the description of an exception, with the present time."""
         lines = traceback.format_exception(type(error), error, trace)
         return cls(
             type=type(error).__name__,
@@ -218,7 +222,7 @@ class RankError:
 
     @classmethod
     def from_record(cls, record: object) -> "RankError | None":
-        """Returns what a rank has written; None if that is no error."""
+        """Returns the error of a rank's record, or `None` if it is invalid."""
         try:
             fields: Any = record
             return cls(
@@ -240,15 +244,15 @@ class RankError:
 
     @property
     def peer_lost(self) -> bool:
-        """Whether the exception only tells that another rank was lost."""
+        """Returns whether the exception only reports the loss of a rank."""
         if _PEER_LOST in (self.type, *self.chain):
             return True
-        # Of a compiled function TensorFlow makes it an `InternalError`.
+        # In a compiled function, TensorFlow makes it an `InternalError`.
         return _LOST_RANK.search(self.message) is not None
 
     @property
     def cause(self) -> str:
-        """Its text without TensorFlow's framing."""
+        """The text without the parts that TensorFlow adds."""
         return cause(self.message)
 
     def __str__(self) -> str:
@@ -257,7 +261,7 @@ class RankError:
 
 
 def read(path: Path) -> RankError | None:
-    """Returns what a rank wrote, None when there is nothing readable."""
+    """Returns the error in a rank's file, or `None` if it is not readable."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1)

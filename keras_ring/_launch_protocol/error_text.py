@@ -1,25 +1,26 @@
-"""The cause in the text of an error, without what TensorFlow puts around it.
+"""Finds the cause in the text of an error, without TensorFlow's additions.
 
-An error of a compiled step begins with the Python stack of each node that took
-part in it: kilobytes, before the one line that says what was wrong.
+The text of an error in a compiled step begins with the Python stack of each
+node that took part in it. This takes kilobytes, before the one line that says
+what was wrong.
 """
 
 import re
 
 _MAX_CHARACTERS = 500
-# What comes first and last of a long text is looked at.
+# Of a longer text, only the first and the last half of this are read.
 _MAX_TEXT = 1 << 17
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _FUNCTION_TAG = re.compile(r"\{\{function_node [^}]*\}\} ?")
 _OP_TAG = re.compile(r" ?\[Op:[^\]]*\](?: name:.*)?$")
 # [[{{node loss/mul}}]], in sessions [[node loss/mul (defined at a.py:3) ]], and
-# for the others that failed with it [[loss/mul]].
+# for other nodes that failed with it [[loss/mul]].
 _NODE = re.compile(
     r"\s*\[\[(?:(?:\{\{)?node (?P<name>[^\s{}\[\]]+)[^\[\]]*"
     r"|[A-Za-z][\w./>:-]*)\]\]\s*$"
 )
-# What begins the stack of a node, of user code or of a function of Python.
+# The first line of the stack of a node, of user code or of a Python function.
 _STACK = re.compile(
     r"\s*(?:Detected at node .* defined at \(most recent call last\):"
     r"|in user code:"
@@ -37,26 +38,27 @@ _FRAMING = re.compile(
 )
 # One of several root errors: "(0) INVALID_ARGUMENT: ".
 _ROOT_ERROR = re.compile(r"\s*\(\d+\) [A-Z_]+: +")
-# From here on a session tells where its nodes came from.
+# The first line of the part in which a session tells the origin of its nodes.
 _APPENDIX = re.compile(
     r"\s*(?:Original stack trace for |Operation defined at:"
     r"|Errors may have originated from an input operation\.)"
 )
-# How the node is told here: a text may begin with its own cause.
+# The form in which `cause` adds the node: a text may begin with its own cause.
 _AT_NODE = re.compile(r" \(node [^()]*\)$")
 # Our own operations name the tensor, so their node adds nothing.
 _OURS = "KerasRing"
 
 
 def cause(text: str) -> str:
-    """Returns what an error says, without stacks and tags of TensorFlow.
+    """Returns the text of an error without stacks and tags of TensorFlow.
 
     Args:
-        text: Of an exception, as `str(error)` gives it.
+        text: String, the text of an exception, as from `str(error)`.
 
     Returns:
-        Its lines that are no framing, the node that failed added to the last
-        of them; all of the text where nothing else would be left.
+        String, the lines that TensorFlow has not added, with the name of the
+        failed node after the last of them. If no line would be left, the whole
+        text.
     """
     if len(text) > _MAX_TEXT:
         half = _MAX_TEXT // 2
@@ -88,7 +90,7 @@ def cause(text: str) -> str:
 def _without_stacks(lines: list[str]) -> list[str]:
     kept = []
     in_stack = False
-    # How far the frame before is indented; its source line is further in.
+    # The indentation of the previous frame. Its source line has a larger one.
     frame: int | None = None
     for line in lines:
         if _STACK.match(line):
@@ -114,8 +116,8 @@ def one_line(type_name: str, text: str) -> str:
     """Returns an error as one line of at most 500 characters.
 
     Args:
-        type_name: Name of the exception's class.
-        text: Its text, of which the cause is taken.
+        type_name: String, the name of the exception's class.
+        text: String, its text, which is reduced to the cause.
     """
     words = cause(text)
     line = " ".join((f"{type_name}: {words}" if words else type_name).split())

@@ -1,4 +1,4 @@
-"""The network addresses of this host, and those that are asked for."""
+"""The network addresses of this host, and their selection."""
 
 import ipaddress
 import socket
@@ -16,8 +16,8 @@ class Address:
     """An address of an interface.
 
     Args:
-        interface: Its name, such as `"eth0"`.
-        address: Of IPv4 or IPv6, in numbers.
+        interface: String, the name of the interface, such as `"eth0"`.
+        address: String, a numeric address of IPv4 or IPv6.
     """
 
     interface: str
@@ -27,8 +27,8 @@ class Address:
 def own_addresses() -> list[Address]:
     """Returns the addresses at which other hosts may reach this one.
 
-    Those of interfaces that are up, IPv4 first; no loopback address and none
-    that is good for one link alone (`fe80::`).
+    These are the addresses of interfaces that are up, IPv4 first, without
+    loopback and link-local addresses (`fe80::`).
     """
     up = {name for name, at in psutil.net_if_stats().items() if at.isup}
     found = [
@@ -49,16 +49,16 @@ def _leads_here(address: str) -> bool:
 def choose(
     wanted: str, addresses: Iterable[Address], *, setting: str = "--interface"
 ) -> list[Address]:
-    """Returns the addresses that fit what a user asks for.
+    """Returns the addresses that match a setting of the user.
 
     Args:
-        wanted: Names of interfaces, networks (`10.0.0.0/8`) or addresses,
-            separated by commas, the best first; `""` for all.
-        addresses: Those that there are.
-        setting: Where the user has said it.
+        wanted: String, names of interfaces, networks (`10.0.0.0/8`) or
+            addresses, separated by commas, the best first; `""` for all.
+        addresses: The addresses to choose from.
+        setting: String, the name of the setting, for the error.
 
     Raises:
-        ConfigurationError: If there is none.
+        ConfigurationError: If no address matches.
     """
     known = list(addresses)
     if not wanted:
@@ -91,7 +91,7 @@ def _fits(address: Address, word: str) -> bool:
 
 
 def port_range(text: str) -> range | None:
-    """Returns the ports of `"30000-30099"`; None if it is none such."""
+    """Returns the ports of a range such as `"30000-30099"`, or `None`."""
     low, dash, high = text.partition("-")
     if not (dash and low.isdecimal() and high.isdecimal()):
         return None
@@ -100,12 +100,13 @@ def port_range(text: str) -> range | None:
 
 
 def listen(address: str, ports: range | None, backlog: int) -> socket.socket:
-    """Returns a socket that listens.
+    """Returns a listening socket.
 
     Args:
-        address: Where; `""` for all addresses of this host.
-        ports: The ports to choose from. Defaults to those of the kernel.
-        backlog: Connections that may wait.
+        address: String, the address to listen on; `""` for all addresses of
+            this host.
+        ports: Range of ports to try. `None` for a port that the kernel chooses.
+        backlog: Integer, the number of connections that may wait.
 
     Raises:
         OSError: If none of the ports is free.
@@ -126,7 +127,7 @@ def listen(address: str, ports: range | None, backlog: int) -> socket.socket:
 
 
 def answers(address: str, port: int, timeout: float) -> bool:
-    """Whether somebody takes a connection there within these seconds."""
+    """Returns whether a connection succeeds within `timeout` seconds."""
     try:
         socket.create_connection((address, port), timeout=timeout).close()
     except OSError:
@@ -135,20 +136,21 @@ def answers(address: str, port: int, timeout: float) -> bool:
 
 
 def is_full(listener: socket.socket) -> bool:
-    """Whether no more connections may wait for this socket to accept them.
+    """Returns whether the queue of a listening socket is full.
 
-    Then the kernel drops what others send to it, as a firewall would.
+    In that case the kernel drops further connections, as a firewall would.
     """
-    # Of a socket that listens, these two count what waits, and what may.
+    # For a listening socket, these fields are the number of connections that
+    # wait, and its limit.
     info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)
     waiting, limit = struct.unpack_from("=II", info, 24)
     return bool(waiting > limit)
 
 
 def drop_waiting(listener: socket.socket) -> None:
-    """Takes the connections that wait, and closes them.
+    """Accepts and closes the connections that wait.
 
-    Those of other hosts that have tried whether they come here.
+    They come from other hosts that have tried to reach this one.
     """
     listener.setblocking(False)
     try:

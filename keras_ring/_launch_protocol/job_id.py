@@ -1,4 +1,4 @@
-"""What a job is called where its secret must not be told."""
+"""The public name of a job, which does not reveal its secret."""
 
 import hashlib
 
@@ -6,9 +6,9 @@ _LABEL = b"keras_ring status page"
 
 
 def job_id(key: str) -> str:
-    """Returns the name of a job, as its status pages have it.
+    """Returns the name of a job, as in its status pages.
 
     Args:
-        key: The job's secret, in hexadecimal.
+        key: String, the job's secret, in hexadecimal.
     """
     return hashlib.sha256(_LABEL + bytes.fromhex(key)).hexdigest()[:12]

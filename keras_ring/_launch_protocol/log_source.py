@@ -1,7 +1,7 @@
-"""Log lines as JSON objects, alike in the launcher and on the ranks.
+"""Log lines as JSON objects, for the launcher and the ranks.
 
-Written here and not by a package such as python-json-logger: the launcher does
-not use `logging`, and what a package would add to this is a dictionary.
+No package such as python-json-logger is used, because the launcher does not use
+`logging`, and a package would save little code.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from keras_ring._launch_protocol.trace_context import TraceContext
 TEXT = "text"
 JSON = "json"
 FORMATS = (TEXT, JSON)
-# Bytes of a text in a line. With two of them a line is shorter than what the
-# launcher takes for one (64 KiB).
+# Bytes of a text in a line. A line with two such texts is shorter than the
+# launcher's limit of 64 KiB.
 _MAX_TEXT = 28_000
 
 
 def timestamp(seconds: float | None = None) -> str:
-    """Returns a time by RFC 3339, in UTC.
+    """Returns a time in the format of RFC 3339, in UTC.
 
     Args:
-        seconds: Since the epoch. Defaults to now.
+        seconds: Float, the seconds since the epoch. Defaults to now.
     """
     when = time.time() if seconds is None else seconds
     utc = datetime.fromtimestamp(when, timezone.utc)
@@ -37,13 +37,13 @@ def timestamp(seconds: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class LogSource:
-    """The process that says something.
+    """The process that logs lines.
 
     Args:
-        rank: Its rank; None for the launcher.
-        job: Name of the job, if there is one yet.
-        trace: Its span.
-        host: Name of its host. Defaults to this one.
+        rank: Integer, its rank. `None` for the launcher.
+        job: String, the name of the job. `None` if there is no job yet.
+        trace: `TraceContext` with its span.
+        host: String, the name of its host. Defaults to this host.
     """
 
     rank: int | None = None
@@ -65,13 +65,15 @@ class LogSource:
         """Returns a log line, without an end of line.
 
         Args:
-            message: What is said.
-            level: How severe it is, in lower case.
-            logger: Who says it.
-            seconds: When, since the epoch. Defaults to now.
-            step: Number of training steps that were done.
-            exception: A traceback.
-            more: Further keys; they come before those of the same name.
+            message: String, the message.
+            level: String, the severity in lower case.
+            logger: String, the name of the logger.
+            seconds: Float, the time in seconds since the epoch. Defaults to
+                now.
+            step: Integer, the number of training steps so far.
+            exception: String, a traceback.
+            more: Dictionary of further fields, which replace those of the same
+                name.
         """
         told: dict[str, object] = {
             "time": timestamp(seconds),
@@ -94,8 +96,8 @@ class LogSource:
         """Returns a line that a program has printed, as an object.
 
         Args:
-            line: What was printed; what is not UTF-8 is escaped.
-            stream: `"stdout"` or `"stderr"`.
+            line: Bytes, the printed line; bytes that are not UTF-8 are escaped.
+            stream: String, `"stdout"` or `"stderr"`.
         """
         return encode(
             {
@@ -111,21 +113,21 @@ class LogSource:
         )
 
     def of_rank(self, rank: int, host: str) -> LogSource:
-        """Returns that of a rank of the job whose launcher this is."""
+        """Returns the source of a rank, from that of its launcher."""
         trace = self.trace and self.trace.of_rank(rank)
         return replace(self, rank=rank, host=host, trace=trace)
 
 
 def encode(told: dict[str, object]) -> str:
-    """Returns an object of JSON on one line, in ASCII.
+    """Returns a JSON object on one line.
 
-    ASCII, as a stream may have any encoding.
+    The line is ASCII, because a stream may have any encoding.
     """
     return json.dumps(told, default=str)
 
 
 def _bounded(text: str) -> str:
-    """Returns a text without what is no character, and not too long."""
+    """Returns a text that is valid Unicode and not too long."""
     clean = text.encode("utf-8", "backslashreplace").decode()
     while len(json.dumps(clean)) > _MAX_TEXT:
         quarter = len(clean) // 4

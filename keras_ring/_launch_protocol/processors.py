@@ -1,7 +1,7 @@
-"""Which processors of a host are near each other, and how ranks share them.
+"""The processors of a host by their nodes, and their division among ranks.
 
-What the kernel tells of a host is read below a folder, so that a test can make
-up any host.
+All facts of a host are read below one folder, so that a test can simulate any
+host.
 """
 
 import itertools
@@ -18,12 +18,12 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Node:
-    """Processors that are equally near to the same memory.
+    """Processors with the same distance to the same memory (a NUMA node).
 
     Args:
-        number: The kernel's.
-        cores: The processors of each physical core that may be used: its
-            hyper-threads. Neighbours share the most.
+        number: Integer, the number that the kernel gives.
+        cores: Tuple of the usable processors of each physical core, which are
+            its hyper-threads. Adjacent cores share the most.
     """
 
     number: int
@@ -31,19 +31,19 @@ class Node:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """All processors, those of a core beside each other."""
+        """All processors, with those of a core next to each other."""
         return tuple(cpu for core in self.cores for cpu in core)
 
 
 def nodes(allowed: Iterable[int], system: Path = _SYSTEM) -> tuple[Node, ...]:
-    """Returns the nodes that have processors which may be used.
+    """Returns the nodes that have usable processors.
 
-    A node may have memory alone, or no memory of its own; where the kernel
-    tells of no nodes, there is one.
+    Nodes that have only memory are left out. If the kernel lists no nodes,
+    there is one node.
 
     Args:
-        allowed: The numbers of these processors.
-        system: Where the kernel describes the host.
+        allowed: Iterable of integers, the numbers of the usable processors.
+        system: Path of the folder in which the kernel describes the host.
     """
     left = set(allowed)
     found = []
@@ -59,19 +59,20 @@ def nodes(allowed: Iterable[int], system: Path = _SYSTEM) -> tuple[Node, ...]:
 
 
 def here() -> tuple[Node, ...]:
-    """Returns those of this host that this process may use."""
+    """Returns the nodes of this host that this process may use."""
     return nodes(os.sched_getaffinity(0))
 
 
 def node_of_interface(name: str, system: Path = _SYSTEM) -> int | None:
-    """Returns the node that a network interface is near.
+    """Returns the node to which a network interface is connected.
 
     Args:
-        name: Of the interface.
-        system: Where the kernel describes the host.
+        name: String, the name of the interface.
+        system: Path of the folder in which the kernel describes the host.
 
     Returns:
-        Its number; None where it is near none, or nobody knows.
+        Integer, the number of the node. `None` if there is none or it is
+        unknown.
     """
     try:
         text = (system / "class/net" / name / "device/numa_node").read_text()
@@ -86,15 +87,17 @@ def divided(
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Divides the processors of a host among its ranks, in their order.
 
-    Each rank is on one node, or has whole ones where there are more nodes than
+    Each rank is on one node, or has whole nodes if there are more nodes than
     ranks. It has whole cores, unless there are more ranks than cores.
 
     Args:
-        host: Its nodes, with at least as many processors as ranks.
-        num_ranks: Integer.
+        host: Sequence of the host's `Node`s, with at least as many processors
+            as ranks.
+        num_ranks: Integer, the number of ranks.
 
     Returns:
-        For each rank the numbers of its nodes, and its processors.
+        List of tuples, for each rank the numbers of its nodes and its
+        processors.
     """
     if num_ranks < len(host):
         return [
@@ -104,7 +107,7 @@ def divided(
             )
             for part in _parts(host, num_ranks)
         ]
-    # Of these, none is given to two ranks.
+    # The units of the division: no unit is given to two ranks.
     units = [node.cores for node in host]
     if num_ranks > sum(map(len, units)):
         units = [tuple((cpu,) for cpu in node.cpus) for node in host]
@@ -119,7 +122,7 @@ def divided(
 
 
 def list_text(cpus: Iterable[int]) -> str:
-    """Returns processors as the kernel lists them: "0-3,8"."""
+    """Returns a list of processors in the kernel's form, such as `"0-3,8"`."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and cpu == runs[-1][1] + 1:
@@ -138,14 +141,14 @@ def _cores(cpus: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
     for cpu in sorted(cpus):
         folder = system / f"devices/system/cpu/cpu{cpu}/topology"
         socket = _read_number(folder / "physical_package_id", 0)
-        # Unknown: one of its own.
+        # If the core is unknown, each processor is a core of its own.
         core = _read_number(folder / "core_id", cpu)
         by_core.setdefault((socket, core), []).append(cpu)
     return tuple(tuple(by_core[place]) for place in sorted(by_core))
 
 
 def _apportion(num_ranks: int, units: Sequence[int]) -> list[int]:
-    """Returns how many ranks go to each node: as its units, and no more."""
+    """Returns the number of ranks of each node, in proportion to its units."""
     total = sum(units)
     counts = [num_ranks * each // total for each in units]
     by_rest = sorted(
@@ -158,7 +161,7 @@ def _apportion(num_ranks: int, units: Sequence[int]) -> list[int]:
 
 
 def _parts(items: Sequence[_Item], count: int) -> list[Sequence[_Item]]:
-    """Cuts a sequence in order; the first parts may have one more."""
+    """Cuts a sequence into parts; the first parts may have one item more."""
     if count == 0:
         return []
     least, more = divmod(len(items), count)
@@ -174,7 +177,7 @@ def _read_number(path: Path, default: int) -> int:
 
 
 def _read_list(path: Path) -> list[int]:
-    """Reads "0-3,8"; nothing where there is nothing."""
+    """Returns the numbers in a file such as `"0-3,8"`, or `[]` on an error."""
     numbers: list[int] = []
     try:
         text = path.read_text().strip()

@@ -1,20 +1,20 @@
-"""Descriptors 0, 1 and 2, where whoever started this process closed them.
+"""Descriptors 0, 1 and 2, if the parent of this process has closed them.
 
-Cron jobs, init scripts and daemons do that. The next file or socket that is
-opened then gets such a number, and whatever prints writes into it.
+Cron jobs, init scripts and daemons do that. The next file or socket then gets
+such a number, and printed text is written into it.
 """
 
 import os
 import sys
 
-# Number, name in `sys`, and how Python opens it.
+# The number, the name in `sys`, and the mode in which Python opens it.
 _STREAMS = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 
 
 def fill_closed() -> None:
-    """Opens /dev/null on 0, 1 and 2 where they are closed.
+    """Opens /dev/null on descriptors 0, 1 and 2 if they are closed.
 
-    To be called before anything is opened that stays open.
+    Call it before other files are opened.
     """
     for fd, name, mode in _STREAMS:
         try:
@@ -27,10 +27,10 @@ def fill_closed() -> None:
 
 
 def _fill(fd: int) -> None:
-    # The lowest free number is this one, as those below are open.
+    # This is the lowest free number, because those below are open.
     opened = os.open(os.devnull, os.O_RDWR)
     if opened == fd:
         os.set_inheritable(fd, True)
     else:
-        # Another thread was faster, and has it now.
+        # Another thread has taken the number.
         os.close(opened)

@@ -1,7 +1,7 @@
-"""The package that TensorFlow comes in, which has several names.
+"""The package of TensorFlow, which has several names.
 
-keras_ring requires none of them, for whoever has one must not get another one
-over it: they have the same files.
+keras_ring requires none of them. They contain the same files, so a second one
+must not be installed over the first.
 """
 
 import sys
@@ -14,7 +14,7 @@ def installed_version() -> str | None:
     """Returns the version that is installed, without importing it.
 
     Returns:
-        None if there is none, under any of these names.
+        String, the version. `None` if no package of these names is installed.
     """
     for name in NAMES:
         try:
@@ -25,15 +25,16 @@ def installed_version() -> str | None:
 
 
 def told_missing(error: ModuleNotFoundError, built_for: str) -> Exception:
-    """Says in words that TensorFlow is not there, if that is what is wrong.
+    """Returns an error that says that TensorFlow is missing, if it is.
 
     Args:
-        error: What an import has raised.
-        built_for: The TensorFlow that keras_ring was built for.
+        error: Exception that an import has raised.
+        built_for: String, the TensorFlow versions that keras_ring was built
+            for.
 
     Returns:
-        What is to be raised in its place; the error itself if another module
-        is missing.
+        The exception to raise instead. If another module is missing, `error`
+        itself.
     """
     if error.name != "tensorflow":
         return error

@@ -1,4 +1,4 @@
-"""How long the launcher waits, and what sets that."""
+"""The time limits of the launcher, with their options and variables."""
 
 import math
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ class TimeLimit(NamedTuple):
     """One of the limits."""
 
     option: str
-    """Of `keras-ring run`."""
+    """The option of `keras-ring run`."""
     default: float
-    """Seconds."""
+    """The default in seconds."""
     least: float
-    """Seconds that it may be at least."""
+    """The lowest value in seconds."""
     may_be_never: bool
-    """Whether `never` is a value."""
+    """Whether `never` is a valid value."""
     meaning: str
-    """For the help and the page of variables."""
+    """The description for the help and the page of variables."""
 
     @property
     def expected(self) -> str:
-        """What it may be, for people."""
+        """The values that it may have, for an error message."""
         never = f", or {NEVER}" if self.may_be_never else ""
         return f"seconds, at least {self.least:g}{never}"
 
     def parsed(self, text: str) -> float | None:
-        """Returns the seconds of a text; None if it is no such limit."""
+        """Returns the seconds of a text, or `None` if it is invalid."""
         if text == NEVER:
             return math.inf if self.may_be_never else None
-        # Python also reads "1_000" and trailing blanks.
+        # `float` also accepts "1_000" and trailing spaces.
         if "_" in text or text.strip() != text:
             return None
         try:
@@ -93,5 +93,5 @@ LIMITS: Mapping[str, TimeLimit] = {
 
 
 def seconds_text(seconds: float) -> str:
-    """Returns a limit as it is typed, such as `10` or `2.5`."""
+    """Returns a limit as a user types it, such as `10` or `2.5`."""
     return NEVER if math.isinf(seconds) else f"{seconds:g}"

@@ -1,4 +1,4 @@
-"""Where the ranks of a job leave the parts of its timeline."""
+"""The directory for the parts of a job's timeline."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ def parts_directory(path: Path) -> Path:
     """Returns the directory of the parts.
 
     Args:
-        path: The file that is made of them.
+        path: Path of the file that is made of them.
     """
     return path.with_name(path.name + ".ranks")

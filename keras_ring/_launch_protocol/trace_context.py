@@ -1,7 +1,7 @@
-"""Which trace a job belongs to, as W3C's Trace Context writes it.
+"""The trace to which a job belongs, in the format of W3C's Trace Context.
 
-https://www.w3.org/TR/trace-context/ - all that tracing tools need to put what
-launcher and ranks say beside what started them.
+See https://www.w3.org/TR/trace-context/. With it, tracing tools can relate the
+log lines of the launcher and the ranks to the program that started them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Where a process finds that of the one that has started it.
+# The variable with the trace context of the process that started this one.
 VARIABLE = "TRACEPARENT"
 # Later versions may have more at the end.
 _HEADER = re.compile(
@@ -28,9 +28,9 @@ class TraceContext:
     """A trace, and a span in it.
 
     Args:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 hexadecimal digits.
-        flags: 2 hexadecimal digits, handed on as they are.
+        trace_id: String of 32 hexadecimal digits.
+        span_id: String of 16 hexadecimal digits.
+        flags: String of 2 hexadecimal digits, which are passed on unchanged.
     """
 
     trace_id: str
@@ -39,13 +39,13 @@ class TraceContext:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TraceContext | None:
-        """Returns what the environment names; None without anything valid."""
+        """Returns the context in the environment, or `None` if invalid."""
         found = _HEADER.fullmatch(environment.get(VARIABLE, ""))
         return None if found is None else cls(*found.groups())
 
     @classmethod
     def of_launcher(cls, environment: Mapping[str, str]) -> TraceContext:
-        """Returns a span of its own, in the trace of who has started it."""
+        """Returns a new span, in the trace of the process that started this."""
         above = cls.of(environment)
         span_id = secrets.token_hex(8)
         if above is None:
@@ -54,16 +54,16 @@ class TraceContext:
 
     @classmethod
     def of_key(cls, key: str) -> TraceContext:
-        """Returns what ranks have in common that nobody has told of a trace.
+        """Returns a common context for ranks that were given no trace.
 
         Args:
-            key: The job's secret, which this does not tell.
+            key: String, the job's secret, which the result does not reveal.
         """
         digits = _digest(_LABEL, key)
         return cls(digits[:32], digits[32:48])
 
     def of_rank(self, rank: int) -> TraceContext:
-        """Returns the span of a rank, which others can tell, too."""
+        """Returns the span of a rank, which other processes can compute."""
         digits = _digest(_LABEL, self.header, str(rank))
         return TraceContext(self.trace_id, digits[:16], self.flags)
 
