@@ -1,8 +1,8 @@
-"""Trains Keras and TensorFlow programs on many processes.
+"""Distributed training of Keras and TensorFlow programs on many processes.
 
-Importing it loads no TensorFlow, and nothing native unless this process is a
-rank of a job: names are resolved on first use, so that the launcher, which
-needs neither, starts at once.
+The import of this package loads no TensorFlow, and no native library unless
+this process is a rank of a job. Names are resolved on first use, so that the
+launcher, which needs neither, starts at once.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
 
-# Where each public name lives; a module of its own if the value is None.
+# The module of each public name. If the value is None, the name is a module.
 _HOMES = {
     "callbacks": None,
     "checkpoint": None,
@@ -272,7 +272,7 @@ __all__ = [
     "xla_built",
 ]
 
-# What Horovod has, and we do not, and what to do instead.
+# Names of Horovod that do not exist here, and what to do instead.
 _ABSENT = {
     "elastic": (
         ": a job keeps the ranks that it began with. Save the state, with "

@@ -1,4 +1,4 @@
-"""`python -m keras_ring` is the `keras-ring` command."""
+"""The `keras-ring` command as `python -m keras_ring`."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""What keras_ring was built with, as programs written for Horovod ask.
+"""Facts of the build, for programs that were written for Horovod.
 
-They ask in order to choose a backend. Here nothing has to be chosen:
-collectives go through shared memory and TCP (optionally TLS), or, where mpirun
-has started the ranks and `KERAS_RING_COLLECTIVE` is mpi, through MPI. None of
-the other libraries is needed.
+They use these facts to choose a backend. keras_ring needs no choice:
+collectives use shared memory and TCP (optionally TLS), or MPI if mpirun has
+started the ranks and `KERAS_RING_COLLECTIVE` is mpi. None of the other
+libraries is needed.
 """
 
 from __future__ import annotations
@@ -14,61 +14,62 @@ from keras_ring._launch_protocol import contract
 
 
 def mpi_built() -> bool:
-    """Whether collectives can go through MPI: yes, that of mpi4py."""
+    """Returns whether collectives can use MPI: `True`, that of mpi4py."""
     return True
 
 
 def mpi_enabled() -> bool:
-    """Whether collectives are to go through MPI."""
+    """Returns whether `KERAS_RING_COLLECTIVE` selects MPI."""
     return os.environ.get(contract.COLLECTIVE) == "mpi"
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI is used and takes calls from several threads.
+    """Returns whether MPI is used and supports calls from several threads.
 
-    `init()` refuses one that does not. Collectives of keras_ring may be called
-    from any thread; give those of several threads names.
+    `init()` raises an error if MPI does not support that. Collectives of
+    keras_ring may be called from any thread; give those of several threads
+    names.
     """
     return mpi_enabled()
 
 
 def gloo_built() -> bool:
-    """Whether collectives can go through Gloo: no."""
+    """Returns whether collectives can use Gloo: `False`."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """Whether collectives go through Gloo: no."""
+    """Returns whether collectives use Gloo: `False`."""
     return False
 
 
 def nccl_built() -> int:
-    """The version of NCCL that collectives can go through: 0, for none."""
+    """Returns the version of NCCL that collectives can use: `0`, for none."""
     return 0
 
 
 def cuda_built() -> bool:
-    """Whether collectives can read the memory of CUDA devices: no."""
+    """Returns whether collectives can read memory of CUDA devices: `False`."""
     return False
 
 
 def rocm_built() -> bool:
-    """Whether collectives can read the memory of ROCm devices: no."""
+    """Returns whether collectives can read memory of ROCm devices: `False`."""
     return False
 
 
 def ccl_built() -> bool:
-    """Whether collectives can go through oneCCL: no."""
+    """Returns whether collectives can use oneCCL: `False`."""
     return False
 
 
 def ddl_built() -> bool:
-    """Whether collectives can go through IBM DDL: no."""
+    """Returns whether collectives can use IBM DDL: `False`."""
     return False
 
 
 def check_build() -> bool:
-    """Prints versions and what is missing, as `keras-ring check` does.
+    """Prints versions and missing parts, as `keras-ring check` does.
 
     Returns:
         Boolean, whether a job can run here.

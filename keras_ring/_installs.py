@@ -1,6 +1,6 @@
-"""What begins in TensorFlow and Keras when a job starts.
+"""Changes of TensorFlow and Keras that a job needs.
 
-It begins when the program has imported them, before or after `init()`.
+They are made when the program has imported them, before or after `init()`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keras_ring.core import installs, job
 
 
 def register() -> None:
-    """Has it begin with each job from now on. Once is enough."""
+    """Makes these changes at the start of each job. One call is enough."""
     installs.before_start(_check_tensorflow)
     installs.on_start(_follow_imports)
 
@@ -33,7 +33,7 @@ def _check_tensorflow() -> None:
     """Raises an error if keras_ring was built for another TensorFlow.
 
     Raises:
-        BuildMismatchError: If the program has imported that one.
+        BuildMismatchError: If the program has imported such a TensorFlow.
     """
     if "tensorflow" in sys.modules:
         native.tf_ops()
@@ -44,7 +44,7 @@ def _follow_imports() -> None:
 
 
 def _install() -> None:
-    """Has TensorFlow and Keras do what a rank needs, if they are there."""
+    """Makes the changes in TensorFlow and Keras, if they are imported."""
     if not topology.is_initialized():
         return
     tensorflow = sys.modules.get("tensorflow")
@@ -60,7 +60,7 @@ def _install() -> None:
         return
     _install_in_tensorflow()
     _install_in_keras()
-    # What was imported takes itself apart at the end of the process.
+    # Leave the job before the exit handlers of the imported modules run.
     job.leave_first()
 
 
@@ -77,8 +77,8 @@ def _install_in_tensorflow() -> None:
 
 
 def _install_in_keras() -> None:
-    # Not by a callback, which would come too late: in `model.fit(...)`, `fit`
-    # is looked up before what is in the parentheses.
+    # Installed now, because the creation of a callback would be too late: in
+    # `model.fit(...)`, `fit` is looked up before its arguments are evaluated.
     from keras_ring._fit import watching
 
     watching.install(_progress)
@@ -97,7 +97,7 @@ def _install_in_keras() -> None:
 
 
 def _progress() -> Callback:
-    """Returns what shows a `fit` of several ranks."""
+    """Returns a callback that shows the progress of several ranks' `fit`."""
     from keras_ring.callbacks.progress import Progress
 
     return Progress()
@@ -107,9 +107,9 @@ _REFUSED = "_keras_ring_refused"
 
 
 def _refuse_training(why: str) -> None:
-    """Has `fit` and `train_on_batch` of Keras raise an error.
+    """Makes `fit` and `train_on_batch` of Keras raise an error.
 
-    Each rank would train a model of its own, and nothing would look wrong.
+    Without the error, each rank would train a model of its own unnoticed.
     """
     keras: Any = sys.modules.get("keras")
     if keras is None or topology.size() == 1:

@@ -1,13 +1,13 @@
-"""Names for values of TensorFlow and Keras, which ship no types.
+"""Names for values of TensorFlow and Keras, which have no type hints.
 
-To mypy each of them is `Any`, or made of it; the name tells a reader what is
-meant. `Any` itself stands where any object may come.
+For mypy, each name is `Any` or contains it. The name tells readers which kind
+of value is meant. `Any` itself is used for values of any type.
 """
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-# Also Keras' own, of either version.
+# Includes the classes of Keras 2 and Keras 3.
 Tensor: TypeAlias = Any
 Variable: TypeAlias = Any
 DType: TypeAlias = Any
@@ -23,15 +23,15 @@ Callback: TypeAlias = Any
 # A tensor, `tf.IndexedSlices` or `None`.
 Gradient: TypeAlias = Any
 GradsAndVars: TypeAlias = Iterable[tuple[Gradient, Variable]]
-# What a gradient is taken by: a variable, or a tensor.
+# The source of a gradient: a variable or a tensor.
 Source: TypeAlias = Any
-# What `tf.nest` takes: lists, tuples and dicts, in one another, of something.
+# A structure of `tf.nest`: nested lists, tuples and dictionaries of values.
 Structure: TypeAlias = Any
 # A `keras.utils.PyDataset`, which Keras 2 calls a `Sequence`.
 PyDataset: TypeAlias = Any
-# What callbacks are told: results of losses and metrics, by name.
+# The logs of callbacks: results of losses and metrics, by name.
 Logs: TypeAlias = dict[str, Any]
-# What has rows: an array of NumPy, a tensor, a frame of pandas.
+# A value with rows: a NumPy array, a tensor or a pandas data frame.
 Array: TypeAlias = Any
 
 # An intracommunicator of mpi4py, which is optional.

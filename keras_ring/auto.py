@@ -1,9 +1,9 @@
-"""`import keras_ring.auto`: has a program train on all ranks, unchanged.
+"""`import keras_ring.auto`: trains an unchanged program on all ranks.
 
-The import alone does it. As the first line of a program of one process it does
-what `keras-ring run --auto` does without it: for programs whose ranks something
-else starts (mpirun, srun, torchrun, Kubernetes), for notebooks, and for a
-Python that ignores `PYTHONPATH`.
+The import alone is enough. As the first line of a program that is written for
+one process, it has the effect of `keras-ring run --auto`. Use it if another
+program starts the ranks (mpirun, srun, torchrun, Kubernetes), in notebooks, and
+with a Python that ignores `PYTHONPATH`.
 """
 
 from keras_ring._auto import starting

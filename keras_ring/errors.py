@@ -1,41 +1,41 @@
 """Exceptions of keras_ring.
 
-Collectives of tensors raise TensorFlow's own (`tf.errors.UnavailableError` and
-friends), because they are TensorFlow ops. What exchanges arrays and objects
-raises a `CollectiveError`; in a program of TensorFlow it is also the exception
-of TensorFlow that has the same name.
+Collectives of tensors raise the exceptions of TensorFlow, such as
+`tf.errors.UnavailableError`, because they are TensorFlow ops. Collectives of
+arrays and objects raise a `CollectiveError`. In a program that uses TensorFlow,
+it is also the TensorFlow exception of the same name.
 """
 
 
 class KerasRingError(RuntimeError):
-    """Something at run time went wrong, not the caller's input."""
+    """Base class of errors at run time that are not due to wrong arguments."""
 
 
 class NotInitializedError(ValueError):
-    """`keras_ring.init()` has not been called (or `shutdown()` has)."""
+    """Raised before `keras_ring.init()` or after `shutdown()`."""
 
 
 class ConfigurationError(ValueError):
-    """A `KERAS_RING_*` variable, or all of them together, make no sense."""
+    """Raised if `KERAS_RING_*` variables are invalid or contradictory."""
 
 
 class StartError(KerasRingError):
-    """The ranks did not come together in `init()`."""
+    """Raised if the ranks did not connect in `init()`, or could not start."""
 
 
 class BuildMismatchError(ImportError):
-    """The native libraries were built for another TensorFlow."""
+    """Raised if native libraries are missing, or built for another version."""
 
 
 class JobEndedError(KerasRingError):
-    """Something was about to go on with other ranks in a job that has ended."""
+    """Raised if an operation needs other ranks after the job has ended."""
 
 
 class CollectiveError(KerasRingError):
-    """A collective has failed.
+    """Raised if a collective has failed.
 
     Attributes:
-        code: String, why, as the runtime has it: `"UNAVAILABLE"`, and so on.
+        code: String, the status code of the runtime, such as `"UNAVAILABLE"`.
     """
 
     code = "UNKNOWN"
@@ -44,49 +44,53 @@ class CollectiveError(KerasRingError):
 
 
 class FailedPreconditionError(CollectiveError):
-    """The ranks disagree on a collective, or there is no job (any more)."""
+    """Raised if ranks disagree on a collective, or there is no job."""
 
     code = "FAILED_PRECONDITION"
 
 
 class InvalidArgumentError(CollectiveError):
-    """A collective is impossible, or its name is in flight on this rank."""
+    """Raised if a collective is impossible, or its name is in use.
+
+    A name is in use while another collective of that name runs on this rank.
+    """
 
     code = "INVALID_ARGUMENT"
 
 
 class UnavailableError(CollectiveError):
-    """A rank is lost, or has left the job."""
+    """Raised if a rank is lost or has left the job."""
 
     code = "UNAVAILABLE"
 
 
 class LocalUpdateError(KerasRingError):
-    """Gradients that no rank shared with the others were about to be used."""
+    """Raised if gradients would be applied that ranks have not exchanged."""
 
-    # Autograph, through which the error comes out of a `tf.function`, passes
-    # on a class that it knows how to construct, and makes others its own.
+    # AutoGraph raises an error of a `tf.function` again. It keeps the class if
+    # it can construct it, and replaces other classes.
     __init__ = Exception.__init__
 
 
 class AutoError(KerasRingError):
-    """A program does what `--auto` cannot do exactly; the text says what to do.
+    """Raised if a program does something that `--auto` cannot do exactly.
 
-    The program stops, rather than train something else.
+    The text says what to do. The program stops, because it would train another
+    model otherwise.
     """
 
     __init__ = Exception.__init__  # as in `LocalUpdateError`
 
 
 class CheckpointError(KerasRingError):
-    """A checkpoint could not be written, or none of them can be read."""
+    """Raised if a checkpoint cannot be written, or none can be read."""
 
 
 class ConsistencyError(KerasRingError):
-    """The ranks do not hold the same weights, or do not do the same."""
+    """Raised if the ranks differ in their weights, data or steps."""
 
     __init__ = Exception.__init__  # as in `LocalUpdateError`
 
 
 class RankFailedError(KerasRingError):
-    """A rank that `keras_ring.run` started has failed."""
+    """Raised if a rank that `keras_ring.run` started has failed."""

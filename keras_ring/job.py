@@ -13,7 +13,7 @@ __all__ = ["init", "shutdown"]
 
 
 def _begin_auto() -> None:
-    """Begins `--auto` where the launcher's hook has not: under mpirun, say."""
+    """Starts `--auto` if no hook of the launcher has, such as under mpirun."""
     if auto_options.is_on(os.environ):
         import keras_ring.auto  # noqa: F401
 

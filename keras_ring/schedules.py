@@ -12,21 +12,25 @@ from keras_ring._typing import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_ring")
 class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-    """Raises the learning rate in equal steps to that of another schedule.
+    """A schedule that raises the learning rate linearly to another schedule.
 
-    Step `i` of the warm-up, counted from 0, has `(i + 1) / warmup_steps` of
-    the learning rate that follows. So the last step of the warm-up has all of
-    it, and no step has none. The other schedule is asked for the number of
-    the step since the start of the training, warm-up included.
+    In step `i` of the warm-up, counted from 0, the learning rate is
+    `(i + 1) / warmup_steps` of that of the other schedule. So it is above 0 in
+    the first step, and has its full value in the last step of the warm-up. The
+    other schedule is called with the step since the start of the training,
+    including the warm-up.
 
-    A model saved with it needs `import keras_ring` to be loaded with its
-    optimizer, as it would for a schedule of your own.
+    To load a saved model with this schedule in its optimizer, `import
+    keras_ring` first, as for a custom schedule.
 
     Args:
         schedule_or_lr: Float, or a
             `keras.optimizers.schedules.LearningRateSchedule`.
-        warmup_steps: Integer, the number of steps. With 0 there is none.
-        name: String. Defaults to `"Warmup"`.
+        warmup_steps: Integer, the number of steps. `0` for no warm-up.
+        name: String, the name of the schedule. Defaults to `"Warmup"`.
+
+    Raises:
+        ValueError: If `warmup_steps` is not an integer of at least 0.
 
     Example:
     ```python
@@ -77,7 +81,7 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Warmup:
-        """Makes it again from what `get_config` returned."""
+        """Returns a schedule from the result of `get_config`."""
         schedule = config["schedule_or_lr"]
         if isinstance(schedule, dict):
             schedule = keras.saving.deserialize_keras_object(schedule)
