@@ -110,7 +110,8 @@ def metrics() -> dict[str, int]:
         - `execute_ns` [nanoseconds, the sum over buckets]: from then until the
           bucket is done. Parts of it are `wait_ns`, `pack_ns`, `reduce_ns` and
           `unpack_ns`: the time in which the bucket waited for other ranks, was
-          copied into shared buffers, was combined, and was copied into results.
+          copied to where they read it, was combined, and was copied into
+          results.
         - `callback_ns` [nanoseconds]: the time in which TensorFlow's operations
           were finished.
         - `pending`: tensors that are submitted and not finished now.
