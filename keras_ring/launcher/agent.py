@@ -43,7 +43,7 @@ _READ = 64 * 1024
 
 
 class _Gone(Exception):
-    """The launcher is not there any more."""
+    """Raised if the launcher is lost."""
 
 
 class Agent:
@@ -185,7 +185,7 @@ class Agent:
         self._next_pulse = 0.0
 
     def _close(self, frame: Frame) -> None:
-        """Ends the ranks, and prepares to send the files that they left."""
+        """Ends the ranks, and begins to send the files that they left."""
         leftover = self._ranks.end()
         results = self._ranks.results()
         results.send_files(self._say)

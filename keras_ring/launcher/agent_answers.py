@@ -15,7 +15,7 @@ _AskedOf = TypeVar("_AskedOf", contravariant=True)
 
 
 class AnswerLater(Protocol):
-    """Answers from another thread."""
+    """The type of `LateAnswers.answer_later`."""
 
     def __call__(
         self, ask: Callable[[_AskedOf], bytes], what: _AskedOf, /

@@ -97,7 +97,7 @@ class AgentConnection:
                 self._write()
 
     def write_some(self) -> None:
-        """Writes what the pipe takes; call it when the pipe is ready."""
+        """Writes what the pipe takes. Call it when the pipe is ready."""
         with self._lock:
             if not self.ended:
                 self._write()

@@ -1,4 +1,4 @@
-"""An agent's part in finding out how hosts reach each other."""
+"""An agent's part in the tests of connections between hosts."""
 
 import socket
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""`keras_ring.run`: a function on several ranks."""
+"""`keras_ring.run`: runs a function on several ranks."""
 
 from __future__ import annotations
 

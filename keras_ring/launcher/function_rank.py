@@ -24,7 +24,7 @@ def result_path(directory: Path, rank: int) -> Path:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Writes a file that nobody else can read, whole or not at all."""
+    """Writes a file for this user only, completely or not at all."""
     part = path.with_name(path.name + ".part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with open(os.open(part, flags, 0o600), "wb") as file:

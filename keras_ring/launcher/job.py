@@ -264,7 +264,11 @@ class Job:
         return error_file.has_started(self._error_path(rank))
 
     def kill_all(self) -> set[int]:
-        """Kills every process of the job, and returns their ids."""
+        """Kills every process of the job.
+
+        Returns:
+            Set of the killed ids, as from `job_processes.kill_all`.
+        """
         sessions = {process.pid for process in self._ranks}
         return job_processes.kill_all(str(self.directory), sessions)
 

@@ -125,7 +125,11 @@ class LinkServer:
 
 
 def _receive(peer: socket.socket, count: int, timeout: float) -> bytes:
-    """Returns `count` bytes, or fewer at the end or if the time is over."""
+    """Returns `count` bytes, or fewer at the end.
+
+    Raises:
+        TimeoutError: If they do not all arrive within `timeout` seconds.
+    """
     reader = TimelyReader(peer, timeout)
     data = b""
     while len(data) < count and (more := reader.read(count - len(data))):

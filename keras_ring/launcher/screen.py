@@ -20,9 +20,10 @@ class Screen:
     """The output of the ranks, as it is shown.
 
     Standard output is shown line by line, because it may be data for another
-    program. If the plan shows that of rank 0 only, its lines have no rank. On
-    standard error, lines that ranks print alike are shown once, and lines of
-    TensorFlow below the level of its own variable are not shown.
+    program. If the plan shows that of rank 0 only, its text lines have no
+    prefix with the rank. On standard error, lines that ranks print alike are
+    shown once, and lines of TensorFlow below the level of its own variable are
+    not shown.
 
     Args:
         plan: `LaunchPlan` of the job.

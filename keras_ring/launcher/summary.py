@@ -28,8 +28,8 @@ class RankEnd:
         killed: String, the reason why the launcher had killed the remaining
             ranks; `""` if it had not.
         host: String, the host on which it ran, in a job on several hosts.
-        lost: String, the cause if the rank was lost, such as with its host. Its
-            end is unknown then.
+        lost: String, such as `"with its host: ..."`, if the rank was lost and
+            its end is unknown. Otherwise `""`.
     """
 
     rank: int
