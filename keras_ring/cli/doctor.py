@@ -108,8 +108,8 @@ class _View:
         """Returns the ranks that have not asked for what others wait for."""
         having = self.having(name)
         known = [self.last_decision(rank) or 0 for rank in having]
-        # A decision needs all ranks: a rank whose operation has run has only
-        # received a newer decision earlier.
+        # A decision needs all ranks, so a rank whose operation has run has only
+        # received the decision earlier.
         newest = min(known, default=0)
         return [
             rank

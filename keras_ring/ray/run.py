@@ -1,4 +1,4 @@
-"""`keras_ring.ray.run`: a function on several ranks, on a Ray cluster."""
+"""`keras_ring.ray.run`: runs a function on several ranks of a Ray cluster."""
 
 from __future__ import annotations
 
