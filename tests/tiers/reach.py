@@ -35,7 +35,7 @@ class Reach(enum.IntEnum):
 _JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "_engines")
 _KERAS = (
     *("_keras", "_agreement", "_training", "_model", "_fit", "data"),
-    *("checkpoint", "callbacks", "_inference", "schedules"),
+    *("checkpoint", "callbacks", "_inference", "schedules", "_installs"),
 )
 # Group of tests -> the rooms that it tests.
 ROOMS: dict[str, tuple[str, ...]] = {
@@ -56,9 +56,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "model": (),
     "multiprocess": (
         *("csrc", "tf_ops", "_runtime", "_ops", "_autotune", "_agreement"),
-        "job",
+        *("core", "job"),
     ),
 }
+# A room, and one that it imports in jobs of another kind alone.
+_RARELY = {("job", "auto")}
 # Groups that have no ranks, take seconds, and run whatever has changed.
 ALWAYS = ("lint", "tiers", "unit")
 # Paths that are files of no room, and what they are part of: a group, rooms, or
@@ -134,6 +136,7 @@ def _below(group: str) -> frozenset[str]:
             beneath
             for room in new
             for beneath in floors.PYTHON_FLOORS.get(room, ())
+            if (room, beneath) not in _RARELY
         } - found
     return frozenset(found | {"errors", "_typing", "_version", "__init__"})
 
