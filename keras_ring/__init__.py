@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_ring import _saved_classes
 from keras_ring._runtime import arena as _arena
 from keras_ring._runtime import native as _native
 from keras_ring._version import __version__
@@ -285,6 +286,7 @@ _ABSENT = {
 
 _native.warn_of_mismatch()
 _arena.prepare()
+_saved_classes.register()
 
 
 def __getattr__(name: str) -> Any:

@@ -209,6 +209,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "callbacks": _CALLBACKS,
     "_inference": (*_CALLBACKS, "callbacks"),
     "_installs": (*_CALLBACKS, "callbacks"),
+    "_saved_classes": ("_runtime", "_keras", "schedules", "_model"),
     "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
     "job": ("_launch_protocol", "core", "_installs", "auto"),

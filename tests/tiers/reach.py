@@ -35,7 +35,14 @@ class Reach(enum.IntEnum):
 _JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "_engines")
 _KERAS = (
     *("_keras", "_agreement", "_training", "_model", "_fit", "data"),
-    *("checkpoint", "callbacks", "_inference", "schedules", "_installs"),
+    *(
+        "checkpoint",
+        "callbacks",
+        "_inference",
+        "schedules",
+        "_installs",
+        "_saved_classes",
+    ),
 )
 # Group of tests -> the rooms that it tests.
 ROOMS: dict[str, tuple[str, ...]] = {
