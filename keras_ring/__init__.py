@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         grouped_allgather,
         join,
     )
+    from keras_ring._ops.libraries import xla_built
     from keras_ring._ops.reductions import (
         allreduce,
         grouped_allreduce,
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
         metrics,
         rank,
         size,
-        xla_built,
     )
     from keras_ring._timeline.recording import (
         start_timeline,
@@ -146,7 +146,7 @@ _HOMES = {
     "start_timeline": "_timeline.recording",
     "stop_timeline": "_timeline.recording",
     "size": "_runtime.topology",
-    "xla_built": "_runtime.topology",
+    "xla_built": "_ops.libraries",
     "Compression": "_ops.compression",
     "allgather_object": "core.objects",
     "broadcast_": "_model.variables",

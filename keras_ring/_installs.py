@@ -35,8 +35,10 @@ def _check_tensorflow() -> None:
     Raises:
         BuildMismatchError: If the program has imported such a TensorFlow.
     """
-    if "tensorflow" in sys.modules:
-        native.tf_ops()
+    if sys.modules.get("tensorflow") is not None:
+        from keras_ring._ops import libraries
+
+        libraries.ops()
 
 
 def _follow_imports() -> None:

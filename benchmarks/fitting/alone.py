@@ -17,9 +17,11 @@ def train(task):
     """Trains; returns the figures of a step and the resident memory."""
     # Before the first tensor.
     if task["arena"]:
+        import tensorflow as tf
+
         from keras_ring._runtime import native
 
-        refusal = native.install_arena(1)
+        refusal = native.install_arena(tf.__version__, 1)
         if refusal:
             raise RuntimeError(refusal)
     import keras

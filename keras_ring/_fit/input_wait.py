@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import ordering
+from keras_ring._ops import libraries, ordering
 from keras_ring._runtime import native, topology
 from keras_ring._typing import Structure, Tensor
 
@@ -89,7 +89,7 @@ def _num_samples(element: Any) -> int:
 
 
 def _in_graph(take: Callable[[Any], Any], iterator: Any) -> Any:
-    ops = native.tf_ops()
+    ops = libraries.ops()
     # Iterators are on the CPU, and so are the operations around them.
     with tf.device("CPU"):
         wait = ops.keras_ring_input_wait_begin()

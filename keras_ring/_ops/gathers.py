@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_ring._ops import (
+    libraries,
     names,
     ordering,
     xla,
@@ -14,7 +15,7 @@ from keras_ring._ops import (
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.op_attributes import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
-from keras_ring._runtime import native, process_sets
+from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Operation, Structure, Tensor
 from keras_ring.core.arrays import note_join
@@ -125,7 +126,7 @@ def _allgather(
             "rows. (A `tf.IndexedSlices` is reduced by allgathers: make it "
             "dense with `tf.convert_to_tensor` first.)",
         )
-    gathered: list[Tensor] = native.tf_ops().keras_ring_allgather(
+    gathered: list[Tensor] = libraries.ops().keras_ring_allgather(
         tensors=tensors,
         tensor_name=name,
         process_set_id=process_sets.id_of(process_set),
@@ -194,7 +195,7 @@ def alltoall(
             "function.",
         )
     given = tf.zeros([0], tf.int64) if splits is None else _as_splits(splits)
-    received, received_splits = native.tf_ops().keras_ring_alltoall(
+    received, received_splits = libraries.ops().keras_ring_alltoall(
         tensor=tensor,
         splits=tf.cast(given, tf.int64),
         tensor_name=name,
@@ -287,7 +288,7 @@ def broadcast_group(
         start = xla.Start(tensors, {"kind": int(Kind.broadcast), **attributes})
         results: list[Tensor] = xla.run([start])[0]
         return results
-    received: list[Tensor] = native.tf_ops().keras_ring_broadcast(
+    received: list[Tensor] = libraries.ops().keras_ring_broadcast(
         tensors=tensors, **attributes
     )
     independent(received[0])
@@ -336,7 +337,7 @@ def barrier(
             "XLA keeps no order between what has no result and the rest. Call "
             "it outside of the function.",
         )
-    return native.tf_ops().keras_ring_barrier(
+    return libraries.ops().keras_ring_barrier(
         tensor_name=name, process_set_id=process_sets.id_of(process_set)
     )
 
@@ -398,7 +399,7 @@ def join() -> int | Tensor:
             "Call it outside of the function.",
         )
     note_join()
-    function = native.tf_ops().keras_ring_join
+    function = libraries.ops().keras_ring_join
     if tf.executing_eagerly():
         return int(function(tensor_name="join"))
     with tf.control_dependencies(ordering.collectives_so_far()):

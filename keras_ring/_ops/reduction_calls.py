@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +10,17 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._ops import (
+    libraries,
     names,
     ordering,
     xla,
 )
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.op_attributes import Kind
-from keras_ring._runtime import native, process_sets
+from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core.operations import reducible
 from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
 
 
@@ -84,7 +85,7 @@ def run_reductions(
             ]
         )
     else:
-        function = getattr(native.tf_ops(), f"keras_ring_{kind.name}")
+        function = getattr(libraries.ops(), f"keras_ring_{kind.name}")
         results = [
             function(tensors=tensors, **attributes)
             for tensors, attributes, _ in prepared
@@ -200,17 +201,10 @@ def check_rows(what: str, purpose: str, tensor: Tensor) -> None:
         )
 
 
-@functools.cache
-def _reducible() -> frozenset[str]:
-    return frozenset(
-        name for name, reducible in native.core().dtypes() if reducible
-    )
-
-
 def check_reducible(kind: Kind, op: ReduceOp, tensor: Tensor) -> None:
     """Raises a `TypeError` if `op` cannot reduce tensors of this type."""
     dtype = tensor.dtype
-    if dtype.name in _reducible() and (op is not Adasum or dtype.is_floating):
+    if dtype.name in reducible() and (op is not Adasum or dtype.is_floating):
         return
     if op is Adasum:
         raise TypeError(
@@ -224,7 +218,7 @@ def check_reducible(kind: Kind, op: ReduceOp, tensor: Tensor) -> None:
         )
     raise TypeError(
         f"`{kind.name}` has no {op.name} of {dtype.name} tensors; it reduces "
-        f"{', '.join(sorted(_reducible()))}. {advice} Received: {tensor}"
+        f"{', '.join(sorted(reducible()))}. {advice} Received: {tensor}"
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._ops import ordering
+from keras_ring._ops import libraries, ordering
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._runtime import native, process_sets
+from keras_ring._runtime import process_sets
 from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
 from keras_ring.core.docstrings import described
@@ -121,7 +121,7 @@ def local_size_op(name: str | None = None) -> Tensor:
 
 
 def _topology(what: str, name: str | None, process_set_id: int = 0) -> Tensor:
-    value = native.tf_ops().keras_ring_topology(
+    value = libraries.ops().keras_ring_topology(
         what=what, process_set_id=process_set_id, name=name
     )
     if not tf.executing_eagerly():

@@ -18,9 +18,8 @@ from typing import NoReturn
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from keras_ring._ops import ordering
+from keras_ring._ops import libraries, ordering
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._runtime import native
 from keras_ring._typing import Gradient, Operation, Tensor
 
 # True inside of `compiling()`: gradients of a compiled function may be traced
@@ -94,7 +93,7 @@ def run(starts: Sequence[Start]) -> list[list[Tensor]]:
     Returns:
         For each collective, the list of results.
     """
-    ops = native.xla_ops()
+    ops = libraries.xla_ops()
     tickets = [
         ops.keras_ring_xla_start(tensors=start.tensors, **start.attributes)
         for start in starts

@@ -10,6 +10,7 @@ no error.
 from __future__ import annotations
 
 import os
+import sys
 
 from keras_ring import errors
 from keras_ring._engines import known
@@ -62,14 +63,13 @@ def remedy() -> str:
 
 def _install() -> None:
     global _refusal
-    import tensorflow as tf
-
-    if native.mismatch_with(tf.__version__):
+    version = sys.modules["tensorflow"].__version__
+    if native.mismatch_with(version):
         return  # said elsewhere
     try:
         num_ranks = native.core().zero_copy_ranks(_size_of_engine())
         if num_ranks:
-            _refusal = native.install_arena(num_ranks)
+            _refusal = native.install_arena(version, num_ranks)
     except errors.BuildMismatchError:
         return  # `init()` says so; an import of TensorFlow goes on
     except OSError as error:

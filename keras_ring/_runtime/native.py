@@ -1,4 +1,4 @@
-"""Finds and loads the native libraries once. No other module loads them."""
+"""Finds the native libraries, and loads the one that needs no framework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib
 import re
 import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from keras_ring import errors
@@ -41,82 +40,39 @@ def core() -> Any:
         ) from error
 
 
-@functools.cache
-def tf_ops() -> ModuleType:
-    """Returns the module of the ops for the imported TensorFlow.
+def library_path(kind: str, version: str) -> Path:
+    """Returns the path of a library for a TensorFlow, whether it exists or not.
 
-    Raises:
-        BuildMismatchError: If the ops were built for another minor version.
-        ModuleNotFoundError: If TensorFlow is not installed.
+    Args:
+        kind: String: `"tf"`, `"xla"` or `"arena"`.
+        version: String, the version of TensorFlow, such as `"2.21.0"`.
     """
-    try:
-        import tensorflow as tf
-    except ModuleNotFoundError as error:
-        raise without_tensorflow(error) from None
-
-    mismatch = mismatch_with(tf.__version__)
-    if mismatch:
-        raise errors.BuildMismatchError(mismatch)
-    core()  # so that both use one libkeras_ring.so, loaded from here
-    path = _PACKAGE / f"libkeras_ring_tf_{_suffix(tf.__version__)}.so"
-    library: ModuleType = tf.load_op_library(str(path))
-    return library
+    suffix = _minor(version).replace(".", "_")
+    return _PACKAGE / f"libkeras_ring_{kind}_{suffix}.so"
 
 
-def install_arena(job_size: int) -> str:
+def install_arena(version: str, job_size: int) -> str:
     """Puts TensorFlow's tensors into shared memory from now on.
 
     Args:
+        version: String, the version of the imported TensorFlow.
         job_size: Integer, the number of ranks.
 
     Returns:
         String, the reason why it is not possible, or `""`.
-    """
-    import tensorflow as tf
 
+    Raises:
+        OSError: If the library of the allocator cannot be loaded.
+    """
     core()
     # This library has no ops and is not loaded by `tf.load_op_library`, because
     # this runs at the end of TensorFlow's own import.
-    path = _PACKAGE / f"libkeras_ring_arena_{_suffix(tf.__version__)}.so"
+    path = library_path("arena", version)
     install = ctypes.CDLL(str(path)).KerasRingInstallArena
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_int]
     why = install(job_size)
     return why.decode() if why else ""
-
-
-@functools.cache
-def xla_ops() -> ModuleType:
-    """Returns the module of the ops for functions with `jit_compile=True`.
-
-    Raises:
-        BuildMismatchError: If the ops were not built, or cannot be loaded.
-    """
-    import tensorflow as tf
-
-    tf_ops()
-    path = _xla_path(tf.__version__)
-    try:
-        library: ModuleType = tf.load_op_library(str(path))
-    except (OSError, tf.errors.OpError) as error:
-        raise errors.BuildMismatchError(
-            "keras_ring's collectives are not available in functions with "
-            f"`jit_compile=True`: {path.name} cannot be loaded ({error}). Call "
-            "them without it, or use a TensorFlow for which keras_ring has it "
-            "(docs/architecture.md, XLA)."
-        ) from error
-    return library
-
-
-def xla_is_built() -> bool:
-    """Returns whether there is a library for `xla_ops`."""
-    import tensorflow as tf
-
-    return _xla_path(tf.__version__).exists()
-
-
-def _xla_path(version: str) -> Path:
-    return _PACKAGE / f"libkeras_ring_xla_{_suffix(version)}.so"
 
 
 def mismatch_with(version: str) -> str:
@@ -147,7 +103,7 @@ def warn_of_mismatch() -> None:
 
     It reads the installed version without importing TensorFlow, so that it
     costs little. It is only a warning, because `keras-ring check` must still
-    start; `tf_ops` raises an error.
+    start; the first use of an op raises an error.
     """
     version = tensorflow_package.installed_version()
     if version is None:
@@ -181,11 +137,6 @@ def build_info() -> dict[str, str | list[str]]:
 
 def _libraries() -> list[Path]:
     return sorted(_PACKAGE.glob("*.so"))
-
-
-def _suffix(version: str) -> str:
-    """Returns the suffix of libraries for a version, such as `"2_21"`."""
-    return _minor(version).replace(".", "_")
 
 
 def _minor(version: str) -> str:

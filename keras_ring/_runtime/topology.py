@@ -76,14 +76,6 @@ def is_homogeneous() -> bool:
     return bool(topology().homogeneous)
 
 
-def xla_built() -> bool:
-    """Returns whether collectives work in functions with `jit_compile=True`.
-
-    It may be called before `init()`.
-    """
-    return native.xla_is_built()
-
-
 def metrics() -> dict[str, int]:
     """Returns counters and times of this rank's runtime since `init()`.
 

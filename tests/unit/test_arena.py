@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from keras_ring import errors
 from keras_ring._runtime import arena, native
@@ -62,8 +63,8 @@ class Core:
 
 
 def test_a_library_that_does_not_load_is_a_reason(monkeypatch):
-    def install(num_ranks):
-        assert num_ranks == 2
+    def install(version, num_ranks):
+        assert (version, num_ranks) == (tf.__version__, 2)
         raise OSError("no such file")
 
     monkeypatch.setattr(native, "core", Core)

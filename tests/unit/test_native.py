@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import errors
+from keras_ring._ops import libraries
 from keras_ring._runtime import native
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def test_build_info_names_this_tensorflow():
     assert any(name.startswith("libkeras_ring") for name in info["libraries"])
 
 
-@pytest.mark.parametrize("name", ["DistributedOptimizer", "init"])
+@pytest.mark.parametrize("name", ["DistributedOptimizer", "allreduce"])
 def test_without_tensorflow_it_says_what_to_install(name):
     code = (
         "import sys\n"
@@ -66,12 +67,12 @@ def test_kernels_are_those_of_this_processor():
 
 def test_another_tensorflow_is_an_error_that_says_how_to_mend_it(monkeypatch):
     monkeypatch.setattr(tf, "__version__", "2.15.1")
-    native.tf_ops.cache_clear()
+    libraries.ops.cache_clear()
     try:
         with pytest.raises(errors.BuildMismatchError) as mismatch:
-            native.tf_ops()
+            libraries.ops()
     finally:
-        native.tf_ops.cache_clear()
+        libraries.ops.cache_clear()
     text = str(mismatch.value)
     assert "built for TensorFlow 2.21" in text
     assert "this is TensorFlow 2.15.1" in text
@@ -150,14 +151,14 @@ def test_without_xla_a_compiled_function_says_what_is_missing(monkeypatch):
         lambda x: kr.allreduce(x, name="x"), jit_compile=True, autograph=False
     )
     monkeypatch.setattr(native, "_PACKAGE", native._PACKAGE / "none")
-    monkeypatch.setattr(native, "tf_ops", lambda: None)
-    native.xla_ops.cache_clear()
+    monkeypatch.setattr(libraries, "ops", lambda: None)
+    libraries.xla_ops.cache_clear()
     try:
         assert not kr.xla_built()
         with pytest.raises(errors.BuildMismatchError) as missing:
             step(tf.ones([3]))
     finally:
-        native.xla_ops.cache_clear()
+        libraries.xla_ops.cache_clear()
     text = str(missing.value)
     assert "not available in functions with `jit_compile=True`" in text
     assert "libkeras_ring_xla_" in text

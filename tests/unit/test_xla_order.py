@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._runtime import native
+from keras_ring._ops import libraries
 
 pytestmark = pytest.mark.skipif(
-    not native.xla_is_built(), reason="not built for this TensorFlow"
+    not libraries.xla_built(), reason="not built for this TensorFlow"
 )
 SEEDS = range(40)
 

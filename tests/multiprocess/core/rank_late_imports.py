@@ -5,6 +5,7 @@ import time
 
 import keras_ring as kr
 from keras_ring import errors
+from keras_ring._runtime import import_hooks
 
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 
@@ -73,9 +74,13 @@ def a_framework_that_comes_later(first):
 
 def another_backend():
     """Returns what is said of training where Keras has another backend."""
+
+    def say_jax():
+        sys.modules["keras"].backend.backend = lambda: "jax"
+
+    import_hooks.frameworks.after("keras", say_jax)
     import keras
 
-    keras.backend.backend = lambda: "jax"
     kr.init()
     told = []
     for call in (
