@@ -177,9 +177,9 @@ def python_problems(path: str, text: str) -> list[str]:
 
 
 # Room of keras_ring -> the rooms that it may import, beside itself and what
-# stands in _EVERYWHERE. A module that is directly in keras_ring is a room. The
-# order is that of the floors: nothing imports what comes after it, and imports
-# in functions count.
+# stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
+# no room of its own. The order is that of the floors: nothing imports what
+# comes after it, and imports in functions count.
 _OPS = ("_keras", "_launch_protocol", "_runtime", "core", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "live", "_model", "_fit", "data", "checkpoint")
@@ -243,19 +243,30 @@ _LATE = {
 
 
 def room_of(module: str) -> str:
-    """Returns the room of a module of keras_ring, or of a path in it."""
-    name = module.removeprefix("keras_ring").lstrip(".").replace("/", ".")
-    return name.removesuffix(".py").partition(".")[0] or "__init__"
+    """Returns the room of a module of keras_ring, or of a path in it.
+
+    A folder that only holds rooms, such as "keras", is in no room: "".
+    """
+    name = module.removesuffix(".py").replace(".", "/")
+    name = name.removeprefix("keras_ring").lstrip("/")
+    name = name.removesuffix("/__init__") or "__init__"
+    steps = name.split("/")
+    for end in range(len(steps), 0, -1):
+        if (room := "/".join(steps[:end])) in PYTHON_FLOORS:
+            return room
+    if any(room.startswith(f"{name}/") for room in PYTHON_FLOORS):
+        return ""
+    return steps[0]
 
 
 def floor_problems(path: str, modules: set[str]) -> list[str]:
     """Returns what a file of keras_ring imports from above it."""
     room = room_of(path)
-    if room in ("__init__", "__main__", *_EVERYWHERE):
+    if room in ("", "__init__", "__main__", *_EVERYWHERE):
         return []
     if room not in PYTHON_FLOORS:
         return [f"{room} is on no floor; tests/lint/floors.py has them"]
-    allowed = (room, *PYTHON_FLOORS[room], *_EVERYWHERE)
+    allowed = ("", room, *PYTHON_FLOORS[room], *_EVERYWHERE)
     problems = [
         f"{room} imports {module}"
         for module in sorted(modules)
