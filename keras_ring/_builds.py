@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 
 def mpi_built() -> bool:

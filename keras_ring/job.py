@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from keras_ring import _installs
-from keras_ring._launch_protocol import auto_options
 from keras_ring.core import installs
 from keras_ring.core.job import init, shutdown
+from keras_ring.protocol import auto_options
 
 __all__ = ["init", "shutdown"]
 

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from keras_ring._launch_protocol import auto_options, time_limits
 from keras_ring._runtime import native
+from keras_ring.protocol import auto_options, time_limits
 
 HEADER = """# Environment variables
 
 Generated from `csrc/base/options.cc`, and from `auto_options.py` and
-`time_limits.py` of `keras_ring/_launch_protocol`, by `make docs`; do not edit.
+`time_limits.py` of `keras_ring/protocol`, by `make docs`; do not edit.
 
 All are read once, by `keras_ring.init()`. A value that does not parse is an
 error that names the variable. Those that set the job's behaviour must be equal

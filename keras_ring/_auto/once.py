@@ -29,11 +29,11 @@ from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._fit import one_writer
 from keras_ring._keras.patching import patch_once
-from keras_ring._launch_protocol import contract
 from keras_ring._runtime import topology
 from keras_ring.core.meeting import Meeting, bytes_of_rank_0
 from keras_ring.core.objects import as_bytes, from_bytes
 from keras_ring.errors import AutoError, JobEndedError
+from keras_ring.protocol import contract
 
 _Result = TypeVar("_Result")
 _ASKS = ("rank", "local_rank", "cross_rank", "rank_op", "local_rank_op")

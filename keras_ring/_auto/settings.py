@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from keras_ring._launch_protocol import auto_options, contract
+from keras_ring.protocol import auto_options, contract
 
 
 class AutoSettings(NamedTuple):

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 _PATH = "PYTHONPATH"
 HOOK = os.path.abspath(Path(__file__).with_name("hook"))

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Mapping
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 
 def given(environment: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from keras_ring._engines.place import Engine, Place, number
 from keras_ring._engines.variables import VariableEngine
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 _INDEX = "JOB_COMPLETION_INDEX"
 _PER_NODE = "PET_NPROC_PER_NODE"

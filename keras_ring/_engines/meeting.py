@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from keras_ring import errors
 from keras_ring._engines import job_key
-from keras_ring._launch_protocol import contract, interfaces
+from keras_ring.protocol import contract, interfaces
 
 # Number of ranks that may connect at once; the kernel may allow fewer.
 _BACKLOG = 4096

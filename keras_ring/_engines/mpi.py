@@ -13,8 +13,8 @@ from keras_ring._engines import meeting
 from keras_ring._engines.meeting import Invitation, Meeting
 from keras_ring._engines.place import Place
 from keras_ring._engines.variables import VariableEngine
-from keras_ring._launch_protocol import contract
 from keras_ring._typing import Communicator
+from keras_ring.protocol import contract
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from keras_ring import errors
 from keras_ring._engines import meeting
 from keras_ring._engines.meeting import Invitation, Meeting
 from keras_ring._engines.place import Engine, Place, number
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 # A step is the processes of one srun.
 _STEP = "SLURM_STEP_ID"

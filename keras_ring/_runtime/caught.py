@@ -17,9 +17,9 @@ import sys
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from keras_ring._launch_protocol import error_file
-from keras_ring._launch_protocol.error_file import RankError
 from keras_ring._runtime import native
+from keras_ring.protocol import error_file
+from keras_ring.protocol.error_file import RankError
 
 _HOOKED = "_keras_ring_hooked"
 # The exception, and the number of buckets that were reduced by then.

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from keras_ring import errors
-from keras_ring._launch_protocol import contract, error_file
-from keras_ring._launch_protocol.error_text import one_line
-from keras_ring._launch_protocol.job_id import job_id
-from keras_ring._launch_protocol.log_source import FORMATS, JSON, LogSource
-from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring._runtime import native
+from keras_ring.protocol import contract, error_file
+from keras_ring.protocol.error_text import one_line
+from keras_ring.protocol.job_id import job_id
+from keras_ring.protocol.log_source import FORMATS, JSON, LogSource
+from keras_ring.protocol.trace_context import TraceContext
 
 _formatter: logging.Formatter | None = None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring import errors
-from keras_ring._launch_protocol import tensorflow_package
+from keras_ring.protocol import tensorflow_package
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OPS_PATTERN = re.compile(r"libkeras_ring_tf_(\d+)_(\d+)\.so")

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._launch_protocol.error_text import cause
 from keras_ring._runtime import caught, failures
+from keras_ring.protocol.error_text import cause
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 # Our variables that place a process in a job.
 _PLACING = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
+from keras_ring.protocol import auto_options, contract
 
 _PREFIX = "KERAS_RING_"
 # Prefixes of variables of the tests.

@@ -12,10 +12,10 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
-from keras_ring._launch_protocol.timeline_parts import parts_directory
 from keras_ring._timeline import perfetto, trace_events
 from keras_ring._timeline.model import Timeline, TimelineError
 from keras_ring._timeline.parts import read_parts
+from keras_ring.protocol.timeline_parts import parts_directory
 
 _JSON = ".json"
 _GZIP = ".gz"

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring._launch_protocol.timeline_parts import parts_directory
 from keras_ring._runtime import native, notices, topology
+from keras_ring.protocol.timeline_parts import parts_directory
 
 # Path of the recording that this process has started.
 _path: Path | None = None

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import keras_ring as kr
 from keras_ring import errors
-from keras_ring._launch_protocol import contract, interfaces
 from keras_ring.bench import plain_tcp
 from keras_ring.bench.host_link import HostLink
+from keras_ring.protocol import contract, interfaces
 
 _T = TypeVar("_T")
 

@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from keras_ring._launch_protocol import interfaces
+from keras_ring.protocol import interfaces
 
 # Sizes to try: small chunks stay in caches, large chunks need fewer calls.
 CHUNKS = (1 << 17, 1 << 19, 1 << 20)

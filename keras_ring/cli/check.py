@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from keras_ring._launch_protocol import cores, processors
 from keras_ring.cli import check_hosts
 from keras_ring.cli.run_arguments import add_host_arguments, hosts_of
 from keras_ring.cli.verb import Verb
@@ -19,6 +18,7 @@ from keras_ring.launcher.plan import plan_of_hosts
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import cores, processors
 
 _MIN_OPEN_FILES = 1024
 # Bytes of shared memory to try, for the buffers of a rank.

@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from keras_ring._launch_protocol import standard_streams
 from keras_ring._version import __version__
 from keras_ring.cli.bench import BENCH
 from keras_ring.cli.check import CHECK
@@ -15,6 +14,7 @@ from keras_ring.cli.template import TEMPLATE
 from keras_ring.cli.top import STATUS, TOP
 from keras_ring.cli.verb import refused
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import standard_streams
 
 _VERBS = (RUN, CHECK, DOCTOR, TOP, STATUS, BENCH, REPORT, TEMPLATE)
 

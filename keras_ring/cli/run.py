@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from keras_ring._engines.known import place_among_several
-from keras_ring._launch_protocol import auto_options, contract
-from keras_ring._launch_protocol.log_source import JSON, LogSource
-from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring.cli.diagnosis import diagnosis
 from keras_ring.cli.flight_log import FlightLogError
 from keras_ring.cli.run_arguments import add_run_arguments, plan_of
@@ -29,6 +26,9 @@ from keras_ring.launcher.summary import (
     killed_lines,
 )
 from keras_ring.launcher.usage import UsageError, say, speaking_as
+from keras_ring.protocol import auto_options, contract
+from keras_ring.protocol.log_source import JSON, LogSource
+from keras_ring.protocol.trace_context import TraceContext
 
 _FAILED = 1
 

@@ -5,15 +5,11 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from keras_ring._launch_protocol import auto_options
-from keras_ring._launch_protocol.time_limits import (
-    CONNECT_TIMEOUT,
-    LIMITS,
-    NEVER,
-)
 from keras_ring.launcher.plan import LaunchPlan, make_plan
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import auto_options
+from keras_ring.protocol.time_limits import CONNECT_TIMEOUT, LIMITS, NEVER
 
 
 def add_host_arguments(run: argparse.ArgumentParser) -> None:

@@ -17,12 +17,6 @@ from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
 from keras_ring._engines import known, mpi
 from keras_ring._engines.rank_settings import rank_settings
-from keras_ring._launch_protocol import (
-    contract,
-    error_file,
-    standard_streams,
-    tensorflow_package,
-)
 from keras_ring._runtime import (
     caught,
     json_logs,
@@ -36,6 +30,12 @@ from keras_ring._runtime import process_sets as sets
 from keras_ring._runtime.logs import LogForwarder
 from keras_ring._typing import Communicator
 from keras_ring.core import installs
+from keras_ring.protocol import (
+    contract,
+    error_file,
+    standard_streams,
+    tensorflow_package,
+)
 
 # Reentrant, because functions that are called at the start may call `init`.
 _lock = threading.RLock()

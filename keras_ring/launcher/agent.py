@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
-from keras_ring._launch_protocol import standard_streams
 from keras_ring.launcher import host_facts, signals
 from keras_ring.launcher.agent_answers import LateAnswers
 from keras_ring.launcher.agent_network import HostNetwork
@@ -36,6 +35,7 @@ from keras_ring.launcher.frames import (
 from keras_ring.launcher.output import Sink
 from keras_ring.launcher.running_clock import RunningClock
 from keras_ring.launcher.signals import SignalPipe
+from keras_ring.protocol import standard_streams
 
 # Seconds between the signs of life of an agent that gets no messages.
 _OWN_PULSE = 1.5 * PULSE

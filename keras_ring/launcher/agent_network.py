@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from keras_ring._launch_protocol import interfaces
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import job, link_probe
 from keras_ring.launcher.agent_answers import AnswerLater
 from keras_ring.launcher.frames import Frame, encode
+from keras_ring.protocol import interfaces
 
 
 class HostNetwork:

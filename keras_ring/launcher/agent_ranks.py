@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from keras_ring._launch_protocol import contract, interfaces
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import (
     agent_results,
@@ -28,6 +27,7 @@ from keras_ring.launcher.rank_command import check_command, with_files
 from keras_ring.launcher.rank_process import RankProcess
 from keras_ring.launcher.sharing import Machine, Share, share_cores
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import contract, interfaces
 
 _READ = 64 * 1024
 # Seconds in which the pipes of dead ranks are read.

@@ -4,10 +4,10 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from keras_ring._launch_protocol import contract
 from keras_ring.launcher.hosts import Host
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import contract
 
 _NODES = "SLURM_JOB_NODELIST"
 _TASKS = "SLURM_TASKS_PER_NODE"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from keras_ring._launch_protocol import auto_options
+from keras_ring.protocol import auto_options
 
 _PATH = "PYTHONPATH"
 # The directory of the `sitecustomize` module, which Python imports at start.

@@ -6,8 +6,6 @@ import signal
 import time
 from dataclasses import replace
 
-from keras_ring._launch_protocol.error_file import RankError
-from keras_ring._launch_protocol.job_id import job_id
 from keras_ring.launcher import open_files, signals, timelines
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.agent_loop import AgentLoop
@@ -28,6 +26,8 @@ from keras_ring.launcher.timelines import Parts
 from keras_ring.launcher.usage import say
 from keras_ring.live.directory import status_directory
 from keras_ring.live.jobs import tidy
+from keras_ring.protocol.error_file import RankError
+from keras_ring.protocol.job_id import job_id
 
 # Seconds without a message of an agent that sends the files of its ranks.
 _CLOSING_SILENCE = 10.0

@@ -5,9 +5,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from keras_ring._launch_protocol import time_limits
-from keras_ring._launch_protocol.time_limits import LIMITS, seconds_text
 from keras_ring.launcher.patience import Patience
+from keras_ring.protocol import time_limits
+from keras_ring.protocol.time_limits import LIMITS, seconds_text
 
 # Seconds between two SIGKILLs, for ranks that have not ended after the first.
 _KILL_PATIENCE = 5.0

@@ -15,12 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keras_ring._launch_protocol import (
-    auto_options,
-    code_sources,
-    standard_streams,
-    time_limits,
-)
 from keras_ring.errors import RankFailedError, StartError
 from keras_ring.launcher import function_rank, places
 from keras_ring.launcher.cluster import run_plan
@@ -31,6 +25,12 @@ from keras_ring.launcher.rank_command import FILES
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.summary import failure_lines
 from keras_ring.launcher.usage import UsageError, speaking_as
+from keras_ring.protocol import (
+    auto_options,
+    code_sources,
+    standard_streams,
+    time_limits,
+)
 
 
 def run(

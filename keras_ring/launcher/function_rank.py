@@ -33,7 +33,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def _call(directory: Path) -> None:
-    from keras_ring._launch_protocol import (
+    from keras_ring.protocol import (
         auto_options,
         code_sources,
         contract,

@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from keras_ring._launch_protocol import interfaces, tensorflow_package
 from keras_ring._version import __version__
 from keras_ring.launcher.sharing import Machine
+from keras_ring.protocol import interfaces, tensorflow_package
 
 # Facts that must be equal on all hosts, so that ranks compute the same.
 MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")

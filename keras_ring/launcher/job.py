@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from keras_ring._launch_protocol import error_file
-from keras_ring._launch_protocol.contract import RankContract
-from keras_ring._launch_protocol.job_id import job_id
 from keras_ring.launcher import child_process, job_processes
 from keras_ring.launcher.auto_hook import with_hook
 from keras_ring.launcher.places import temporary_directory
 from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.protocol import error_file
+from keras_ring.protocol.contract import RankContract
+from keras_ring.protocol.job_id import job_id
 
 BACKLOG = 4096
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
-from keras_ring._launch_protocol.log_source import LogSource, encode
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.output import Line
+from keras_ring.protocol.log_source import LogSource, encode
 
 # Fields that differ between records that ranks log alike.
 _OF_ONE_RANK = ("time", "rank", "host", "pid", "step", "span_id")

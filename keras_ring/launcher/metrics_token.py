@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_ring._launch_protocol import contract
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import contract
 
 _EXPECTED = "at least 16 characters, of letters, digits and -._~+/="
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/=]{16,}")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring._launch_protocol import time_limits
-from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import time_limits
+from keras_ring.protocol.time_limits import LIMITS
 
 # Default seconds between SIGTERM and SIGKILL if a host is lost. They are few,
 # because it took some seconds to notice the loss.

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from keras_ring._launch_protocol.log_source import LogSource
 from keras_ring.launcher.hosts import HostRanks, is_local, place_ranks
 from keras_ring.launcher.job import new_key
 from keras_ring.launcher.output_files import OutputFiles
@@ -31,6 +30,7 @@ from keras_ring.launcher.rank_command import check_command
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.sharing import Machine, share_cores
+from keras_ring.protocol.log_source import LogSource
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 
-from keras_ring._launch_protocol import auto_options, contract
-from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring.launcher import tensorflow_lines
 from keras_ring.launcher.places import absolute
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import auto_options, contract
+from keras_ring.protocol.time_limits import LIMITS
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HASH_SEED = "PYTHONHASHSEED"

@@ -4,13 +4,13 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from keras_ring._launch_protocol import interfaces
 from keras_ring.launcher.allocation import allocated_hosts, step_shell
 from keras_ring.launcher.hosts import Host, parse_hosts, read_hostfile
 from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import interfaces
 
 _MAX_RANKS = 4096
 

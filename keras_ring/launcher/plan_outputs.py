@@ -4,20 +4,20 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from keras_ring._launch_protocol import (
-    auto_options,
-    contract,
-    log_source,
-    trace_context,
-)
-from keras_ring._launch_protocol.job_id import job_id
-from keras_ring._launch_protocol.log_source import LogSource
-from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring.launcher.output_files import OutputFiles
 from keras_ring.launcher.places import absolute, temporary_directory
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.rotation import check_backups, parse_limit
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import (
+    auto_options,
+    contract,
+    log_source,
+    trace_context,
+)
+from keras_ring.protocol.job_id import job_id
+from keras_ring.protocol.log_source import LogSource
+from keras_ring.protocol.trace_context import TraceContext
 
 # Default number of full files of a stream beside the current one.
 _BACKUPS = 3

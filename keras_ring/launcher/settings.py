@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keras_ring._launch_protocol import auto_options, contract
 from keras_ring._runtime import native
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import auto_options, contract
 
 # Types whose values may be valid on another host and invalid on this one.
 _OF_A_HOST = ("text", "interface", "file")

@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from keras_ring._launch_protocol import cores, processors
-from keras_ring._launch_protocol.processors import Node
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import cores, processors
+from keras_ring.protocol.processors import Node
 
 # Without these, each rank's TensorFlow would start a thread for each core.
 _INTRA = "TF_NUM_INTRAOP_THREADS"

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from keras_ring._launch_protocol.timeline_parts import parts_directory
 from keras_ring.launcher.lost_files import LostFiles
 from keras_ring.launcher.usage import say
+from keras_ring.protocol.timeline_parts import parts_directory
 
 _MARK = "launcher"
 _PART = re.compile(r"rank\.([0-9]+)\.(jsonl|spans)")

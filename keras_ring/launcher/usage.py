@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from keras_ring._launch_protocol.log_source import LogSource
+from keras_ring.protocol.log_source import LogSource
 
 _LOGGER = "keras_ring.launcher"
 # The source of messages, if lines are JSON objects.

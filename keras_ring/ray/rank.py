@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from keras_ring._engines.meeting import Invitation, Meeting, invite
-from keras_ring._launch_protocol import error_file
-from keras_ring._launch_protocol.code_sources import Pickled
-from keras_ring._launch_protocol.error_file import RankError
+from keras_ring.protocol import error_file
+from keras_ring.protocol.code_sources import Pickled
+from keras_ring.protocol.error_file import RankError
 
 # The kinds of answers of an actor, as `call` returns them.
 VALUE, ERROR = "value", "error"

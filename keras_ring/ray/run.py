@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from keras_ring import errors
-from keras_ring._launch_protocol import auto_options, contract
 from keras_ring.launcher.summary import failure_lines, first_failure
+from keras_ring.protocol import auto_options, contract
 from keras_ring.ray.workers import Workers
 
 

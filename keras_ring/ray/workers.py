@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from keras_ring import errors
-from keras_ring._launch_protocol import code_sources, contract, time_limits
-from keras_ring._launch_protocol.error_file import RankError
 from keras_ring.launcher.sharing import thread_variables
 from keras_ring.launcher.summary import RankEnd
+from keras_ring.protocol import code_sources, contract, time_limits
+from keras_ring.protocol.error_file import RankError
 from keras_ring.ray import rank as rank_module
 
 # An actor, a reference or a group of Ray. Ray has types for them, but may not

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from keras_ring._launch_protocol.contract import RankContract
+from keras_ring.protocol.contract import RankContract
 from tests.harness import forked
 
 

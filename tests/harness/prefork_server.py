@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from keras_ring._launch_protocol.contract import RANK
+from keras_ring.protocol.contract import RANK
 
 _MAIN = str(Path(__file__).with_name("prefork_server_main.py"))
 _COUNT = 2

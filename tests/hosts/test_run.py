@@ -105,7 +105,7 @@ def test_lines_of_all_hosts_as_json(lab, jobs, tmp_path):
     script = tmp_path / "counts.py"
     script.write_text("""
 import os, sys
-from keras_ring._launch_protocol.job_id import job_id
+from keras_ring.protocol.job_id import job_id
 print(*range(5), job_id(os.environ["KERAS_RING_JOB_KEY"]), sep="\\n")
 sys.exit(int(os.environ["KERAS_RING_RANK"]))
 """)

@@ -12,7 +12,6 @@ import keras_ring as kr
 from keras_ring._agreement import fingerprints, time_budget
 from keras_ring._fit import skipped_batches, terminate_on_nan
 from keras_ring._keras import compat
-from keras_ring._launch_protocol import cores
 from keras_ring._model import model_broadcast
 from keras_ring._ops import gathers, reductions
 from keras_ring._training.momentum_correction import MomentumCorrection
@@ -29,6 +28,7 @@ from keras_ring.checkpoint import saved_files as files
 from keras_ring.checkpoint.model_loading import load_model
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import CheckpointError
+from keras_ring.protocol import cores
 
 
 def make_data(num=24):

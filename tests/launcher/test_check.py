@@ -6,9 +6,9 @@ from importlib import metadata
 
 import pytest
 
-from keras_ring._launch_protocol.processors import Node
 from keras_ring.cli import check
 from keras_ring.cli.cli import main
+from keras_ring.protocol.processors import Node
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_what_is_open_stays(tmp_path):
     """And what was closed is inherited open, for programs that look."""
     program = """
 import os, subprocess, sys
-from keras_ring._launch_protocol import standard_streams
+from keras_ring.protocol import standard_streams
 standard_streams.fill_closed()
 print("lost")
 print("to a file", file=sys.stderr)

@@ -67,7 +67,7 @@ else:
 assert sys.stdin.read() == ""
 leads = os.getsid(0) == os.getpid()
 print(os.environ["KERAS_RING_SIZE"], os.environ["EXTRA"], leads)
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 if rank == 1: error_file.mark_started()
 """,
         "--env",
@@ -123,7 +123,7 @@ def test_an_exception_of_all_ranks_is_shown_once(start):
     done = start(
         3,
         """
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 error_file.install()
 (here / str(rank)).touch()
 while len(list(here.iterdir())) < 3: time.sleep(0.01)
@@ -286,7 +286,7 @@ def test_lost_peers_that_leave_first_are_not_named(start):
     done = start(
         3,
         """
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 error_file.install()
 class UnavailableError(Exception): pass
 if rank == 1:
@@ -325,7 +325,7 @@ def test_who_is_killed_is_named_though_it_is_slow_to_vanish(
     done = start(
         3,
         """
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 error_file.install()
 class UnavailableError(Exception): pass
 if rank == 1:

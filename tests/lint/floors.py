@@ -146,7 +146,7 @@ def quoted_problems(text: str, modules: Collection[str]) -> list[str]:
 
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
 _UNPICKLING = (
-    "_launch_protocol/code_sources.py",
+    "protocol/code_sources.py",
     "core/objects.py",
 )
 
@@ -180,20 +180,20 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
 # no room of its own. The order is that of the floors: nothing imports what
 # comes after it, and imports in functions count.
-_OPS = ("_keras", "_launch_protocol", "_runtime", "core", "_ops")
+_OPS = ("_keras", "protocol", "_runtime", "core", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "live", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
-    "_launch_protocol": (),
+    "protocol": (),
     "live": (),
-    "_engines": ("_launch_protocol",),
+    "_engines": ("protocol",),
     "_keras": (),
     "schedules": ("_keras",),
-    "_runtime": ("_engines", "_launch_protocol"),
-    "_timeline": ("_launch_protocol", "_runtime"),
+    "_runtime": ("_engines", "protocol"),
+    "_timeline": ("protocol", "_runtime"),
     "_autotune": ("_runtime",),
     "core": (
-        "_launch_protocol",
+        "protocol",
         "_engines",
         "_runtime",
         "_timeline",
@@ -212,18 +212,18 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_saved_classes": ("_runtime", "_keras", "schedules", "_model"),
     "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
-    "job": ("_launch_protocol", "core", "_installs", "auto"),
-    "launcher": ("_launch_protocol", "live", "_runtime"),
-    "cli": ("_launch_protocol", "live", "_engines", "launcher"),
-    "ray": ("_launch_protocol", "_engines", "launcher", "job"),
-    "_builds": ("_launch_protocol", "cli"),
+    "job": ("protocol", "core", "_installs", "auto"),
+    "launcher": ("protocol", "live", "_runtime"),
+    "cli": ("protocol", "live", "_engines", "launcher"),
+    "ray": ("protocol", "_engines", "launcher", "job"),
+    "_builds": ("protocol", "cli"),
     # What uses the package as a program does.
-    "bench": ("__init__", "_launch_protocol"),
+    "bench": ("__init__", "protocol"),
     "report": ("_timeline", "live"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("_launch_protocol", "live", "_engines", "launcher", "cli")
+_LIGHT = ("protocol", "live", "_engines", "launcher", "cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 _HEAVY = (*_FRAMEWORKS, "numpy", "absl")
 # What has no framework.

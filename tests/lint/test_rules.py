@@ -94,7 +94,7 @@ def test_only_one_file_reads_the_environment():
         ("cli/cli.py", "from keras_ring.launcher import job", False),
         ("cli/cli.py", "from keras_ring._ops import xla", True),
         ("launcher/job.py", "from keras_ring.cli import doctor", True),
-        ("_launch_protocol/cores.py", "from keras_ring import job", True),
+        ("protocol/cores.py", "from keras_ring import job", True),
         ("_training/tape.py", "from keras_ring._ops import names", False),
         ("_training/tape.py", "from keras_ring._keras import compat", False),
         ("_training/tape.py", "from keras_ring._model import seeds", True),

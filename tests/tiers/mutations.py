@@ -194,7 +194,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the error that ends a rank can be read by all users",
-        "keras_ring/_launch_protocol/error_file.py",
+        "keras_ring/protocol/error_file.py",
         "os.open(part, flags, 0o600)",
         "os.open(part, flags, 0o644)",
         tests=("tests/unit/test_launcher_error_file.py",),

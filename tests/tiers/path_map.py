@@ -54,7 +54,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/": frozenset({"parity", "examples"}),
     "keras_ring/_auto/": frozenset({"auto"}),
     "keras_ring/auto.py": frozenset({"auto"}),
-    "keras_ring/_launch_protocol/": _LAUNCHER,
+    "keras_ring/protocol/": _LAUNCHER,
     "keras_ring/_engines/": frozenset({"engines", "hosts"}),
     "keras_ring/ray/": frozenset({"engines"}),
     "requirements-engines.txt": frozenset({"engines"}),

@@ -52,12 +52,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("_engines", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
-    "harness": ("launcher", "_launch_protocol"),
-    "hosts": ("csrc/comm", "csrc/collective", "launcher", "_launch_protocol"),
+    "harness": ("launcher", "protocol"),
+    "hosts": ("csrc/comm", "csrc/collective", "launcher", "protocol"),
     "keras": _KERAS,
     "keras2": (*_KERAS, "_ops", "tf_ops", "csrc/capi", "_auto"),
     "launcher": (
-        *("launcher", "cli", "_launch_protocol", "live", "_timeline"),
+        *("launcher", "cli", "protocol", "live", "_timeline"),
         *("report", "_engines", "job"),
     ),
     "model": (),
@@ -104,10 +104,10 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tests/lab/": ("tests/hosts", "tests/engines"),
     # What all tests with ranks stand on, and what decides which of them run: a
     # few of each kind show whether these still work.
-    "tests/harness/": ("tests/harness", "_launch_protocol"),
-    "tests/conftest.py": ("_launch_protocol",),
-    "tests/tiers/": ("_launch_protocol",),
-    "tests/documented.py": ("_launch_protocol",),
+    "tests/harness/": ("tests/harness", "protocol"),
+    "tests/conftest.py": ("protocol",),
+    "tests/tiers/": ("protocol",),
+    "tests/documented.py": ("protocol",),
 }
 
 

@@ -7,8 +7,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_ring._launch_protocol import error_file
 from keras_ring._runtime import caught, op_errors
+from keras_ring.protocol import error_file
 
 
 class Core:

@@ -7,7 +7,7 @@ import linecache
 import numpy as np
 import pytest
 
-from keras_ring._launch_protocol import code_sources
+from keras_ring.protocol import code_sources
 
 NAME = "/nowhere/ipykernel_7/cell.py"
 TEXT = """

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from keras_ring._launch_protocol import error_file
 from keras_ring.checkpoint import checkpoint_files as files
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import error_file
 
 MUTATIONS = 3000
 DEEP = b"[" * 200_000

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring._launch_protocol.interfaces import Address, choose, listen
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher.hosts import (
     Host,
@@ -15,6 +14,7 @@ from keras_ring.launcher.hosts import (
 )
 from keras_ring.launcher.remote_shell import RemoteShell
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol.interfaces import Address, choose, listen
 
 HOSTFILE = """
 # Open MPI's and Horovod's

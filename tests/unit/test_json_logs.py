@@ -9,8 +9,6 @@ import types
 
 import pytest
 
-from keras_ring._launch_protocol.log_source import LogSource, timestamp
-from keras_ring._launch_protocol.trace_context import TraceContext
 from keras_ring._runtime import json_logs, native
 from keras_ring._runtime.json_logs import JsonFormatter
 from keras_ring.errors import ConfigurationError
@@ -21,6 +19,8 @@ from keras_ring.launcher.plan import make_plan
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol.log_source import LogSource, timestamp
+from keras_ring.protocol.trace_context import TraceContext
 
 HEADER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, SPAN = HEADER.split("-")[1:3]

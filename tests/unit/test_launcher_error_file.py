@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 
 PROGRAM = """
 import atexit, sys
 sys.excepthook = lambda *error: print("previous hook", file=sys.stderr)
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 error_file.install()
 error_file.install()
 assert error_file.last_exception() == ""
@@ -132,7 +132,7 @@ def test_the_exception_of_a_forked_process_is_not_the_ranks(tmp_path):
 
 LOST = """
 import sys
-from keras_ring._launch_protocol import error_file
+from keras_ring.protocol import error_file
 if sys.argv[1] == "hooked":
     sys.excepthook = lambda *error: print("previous hook", file=sys.stderr)
 error_file.install()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_ring._launch_protocol.error_text import cause, one_line
+from keras_ring.protocol.error_text import cause, one_line
 
 STACK = """Detected at node sequential_1/embedding_1/GatherV2 defined at (most \
 recent call last):

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring._launch_protocol import contract
 from keras_ring.launcher import auto_hook, plan_hosts
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.plan import make_plan
@@ -15,6 +14,7 @@ from keras_ring.launcher.python_command import deaf_option, python_script
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.settings import check_settings
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import contract
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
 _NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True)

@@ -2,10 +2,10 @@ import os
 
 import pytest
 
-from keras_ring._launch_protocol import cores
-from keras_ring._launch_protocol.processors import Node
 from keras_ring.launcher.sharing import Machine, share_cores
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol import cores
+from keras_ring.protocol.processors import Node
 
 INTRA, INTER, OPENMP = (
     "TF_NUM_INTRAOP_THREADS",

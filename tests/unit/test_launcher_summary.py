@@ -3,13 +3,13 @@ import signal
 
 import pytest
 
-from keras_ring._launch_protocol.error_file import RankError
 from keras_ring.launcher.summary import (
     RankEnd,
     failure_lines,
     first_failure,
     job_exit_code,
 )
+from keras_ring.protocol.error_file import RankError
 
 KILL, TERM = -signal.SIGKILL, -signal.SIGTERM
 

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from keras_ring._launch_protocol import interfaces
-from keras_ring._launch_protocol.interfaces import Address
 from keras_ring.launcher import link_probe
 from keras_ring.launcher.agent_network import HostNetwork
 from keras_ring.launcher.frames import Frame
 from keras_ring.launcher.link_probe import LinkServer, measure
+from keras_ring.protocol import interfaces
+from keras_ring.protocol.interfaces import Address
 
 TOKEN = "5a" * 32
 HOME = "127.0.0.1"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keras_ring._launch_protocol.job_id import job_id
 from keras_ring.errors import ConfigurationError
 from keras_ring.live import directory as places
 from keras_ring.live import jobs, process
 from keras_ring.live.pages import read_page
+from keras_ring.protocol.job_id import job_id
 from tests.unit.status_pages import JOB, PageFile
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_ring._launch_protocol import contract
-from keras_ring._launch_protocol.contract import RankContract
 from keras_ring._runtime import parent_rank
+from keras_ring.protocol import contract
+from keras_ring.protocol.contract import RankContract
 
 PLACE = parent_rank.Place(
     rank=1,

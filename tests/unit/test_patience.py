@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
-from keras_ring._launch_protocol.time_limits import LIMITS
 from keras_ring.launcher import ending as ending_module
 from keras_ring.launcher.ending import Ending
 from keras_ring.launcher.patience import Patience
 from keras_ring.launcher.plan import make_plan
 from keras_ring.launcher.request import RunRequest
 from keras_ring.launcher.usage import UsageError
+from keras_ring.protocol.time_limits import LIMITS
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keras_ring._launch_protocol import processors
-from keras_ring._launch_protocol.processors import Node
+from keras_ring.protocol import processors
+from keras_ring.protocol.processors import Node
 
 
 class Host:

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from keras_ring._launch_protocol import contract
-from keras_ring._launch_protocol.error_text import cause, one_line
+from keras_ring.protocol import contract
+from keras_ring.protocol.error_text import cause, one_line
 
 # The error that reports the death of another rank.
 _PEER_LOST = "UnavailableError"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from keras_ring._launch_protocol import contract
+from keras_ring.protocol import contract
 
 ON, EXPLAIN = "1", "explain"
 GLOBAL, PER_RANK = "global", "per-rank"

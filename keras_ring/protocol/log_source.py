@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from keras_ring._launch_protocol.trace_context import TraceContext
+from keras_ring.protocol.trace_context import TraceContext
 
 # Values of `KERAS_RING_LOG_FORMAT`.
 TEXT = "text"
