@@ -82,10 +82,6 @@ if TYPE_CHECKING:
         rank,
         size,
     )
-    from keras_ring._timeline.recording import (
-        start_timeline,
-        stop_timeline,
-    )
     from keras_ring._training.local_updates import allow_local_updates
     from keras_ring._training.optimizer import (
         DistributedOptimizer,
@@ -110,6 +106,7 @@ if TYPE_CHECKING:
         ReduceOp,
         Sum,
     )
+    from keras_ring.core.timeline_recording import start_timeline, stop_timeline
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
 
@@ -143,8 +140,8 @@ _HOMES = {
     "metrics": "_runtime.topology",
     "rank": "_runtime.topology",
     "shutdown": "job",
-    "start_timeline": "_timeline.recording",
-    "stop_timeline": "_timeline.recording",
+    "start_timeline": "core.timeline_recording",
+    "stop_timeline": "core.timeline_recording",
     "size": "_runtime.topology",
     "xla_built": "_ops.libraries",
     "Compression": "_ops.compression",

@@ -9,8 +9,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from screenshot import screenshot
 
-from keras_ring.report.analysis import analyse
-from keras_ring.report.page import as_html
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.page import as_html
 from tests.unit.made_timelines import Job, make
 
 _JOB = Job(

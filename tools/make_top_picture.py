@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from keras_ring.live.frame import frame
-from keras_ring.live.pages import Page
-from keras_ring.live.view import JobView, view
+from keras_ring.observe.frame import frame
+from keras_ring.observe.pages import Page
+from keras_ring.observe.view import JobView, view
 
 _WIDTH = 80
 _NS = 10**9

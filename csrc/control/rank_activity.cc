@@ -81,7 +81,7 @@ RankActivity DescribeActivity(const std::vector<FlightRecord>& records,
   return activity;
 }
 
-// The words are those of keras_ring/live/words.py and of the report.
+// The words are those of keras_ring/observe/words.py and of the report.
 std::string ProgramActivity(const Counters& counters, TimePoint now) {
   constexpr const char* kWords[] = {"", "waits for its input pipeline",
                                     "saves a checkpoint", "evaluates",

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 
 from keras_ring._fit.figures import Figures
-from keras_ring.live.judge import hidden_share, percent
-from keras_ring.live.view import JobView, RankView
-from keras_ring.live.waiting import explain
+from keras_ring.observe.judge import hidden_share, percent
+from keras_ring.observe.view import JobView, RankView
+from keras_ring.observe.waiting import explain
 
 # A smaller share of communication is reported without details.
 _NOTABLE_SHARE = 0.01

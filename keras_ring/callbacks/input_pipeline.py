@@ -28,7 +28,7 @@ from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs, Model, Structure, Variable
 from keras_ring.core import arrays
-from keras_ring.live.judge import percent
+from keras_ring.observe.judge import percent
 
 # The first call traces, and the second one keeps a batch.
 _FIRST_MEASURED = 3

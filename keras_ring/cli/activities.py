@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from keras_ring.cli.flight_log import FlightLog
 from keras_ring.errors import ConfigurationError
-from keras_ring.live.directory import status_directory
-from keras_ring.live.jobs import find_jobs
-from keras_ring.live.pages import Page
-from keras_ring.live.words import ACTIVITIES
+from keras_ring.observe.directory import status_directory
+from keras_ring.observe.jobs import find_jobs
+from keras_ring.observe.pages import Page
+from keras_ring.observe.words import ACTIVITIES
 
 
 def activities(

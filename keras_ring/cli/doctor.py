@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_ring.cli.flight_log import FlightLog, Operation
-from keras_ring.live.judge import (
+from keras_ring.observe.judge import (
     MUCH_MAYBE_HIDDEN,
     STANDSTILL_SECONDS,
     is_often_last,
     percent,
 )
-from keras_ring.live.words import CAUSES, doing, listed
+from keras_ring.observe.words import CAUSES, doing, listed
 
 _MAX_NAMES = 3
 # The activity of a program that does nothing else of note. It is not reported.

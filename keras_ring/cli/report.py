@@ -1,4 +1,4 @@
-"""`keras-ring report`: a page made from a timeline, by `keras_ring.report`."""
+"""`keras-ring report`: a page made from a timeline."""
 
 import argparse
 import importlib
@@ -23,7 +23,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         # Imported here, because the launcher itself needs no NumPy and no
         # plots.
-        command = importlib.import_module("keras_ring.report.command")
+        command = importlib.import_module("keras_ring.observe.report.command")
     except ModuleNotFoundError as error:
         raise UsageError(
             f"there is no {error.name}; install what a report needs: pip"

@@ -11,10 +11,10 @@ from typing import Any
 from keras_ring.cli.verb import Verb
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher.usage import UsageError, say
-from keras_ring.live import jobs
-from keras_ring.live.directory import status_directory
-from keras_ring.live.record import record
-from keras_ring.live.view import JobView, view
+from keras_ring.observe import jobs
+from keras_ring.observe.directory import status_directory
+from keras_ring.observe.record import record
+from keras_ring.observe.view import JobView, view
 
 _NONE = 1
 _SEVERAL = 2

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from keras_ring.live.frame import frame, rows_for
-from keras_ring.live.jobs import Job
-from keras_ring.live.view import JobView, view
+from keras_ring.observe.frame import frame, rows_for
+from keras_ring.observe.jobs import Job
+from keras_ring.observe.view import JobView, view
 
 # The width of output that is not to a terminal, as the table needs it.
 _PLAIN_WIDTH = 100

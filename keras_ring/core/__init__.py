@@ -31,7 +31,6 @@ from keras_ring._runtime.topology import (
     rank,
     size,
 )
-from keras_ring._timeline.recording import start_timeline, stop_timeline
 from keras_ring.core.agreement import require_same
 from keras_ring.core.arrays import (
     allgather,
@@ -57,6 +56,7 @@ from keras_ring.core.reduce_ops import (
     ReduceOp,
     Sum,
 )
+from keras_ring.core.timeline_recording import start_timeline, stop_timeline
 from keras_ring.core.wire_formats import Compression
 
 __all__ = [

@@ -24,8 +24,8 @@ from keras_ring.launcher.summary import RankEnd, rank_names
 from keras_ring.launcher.supervisor import run_here
 from keras_ring.launcher.timelines import Parts
 from keras_ring.launcher.usage import say
-from keras_ring.live.directory import status_directory
-from keras_ring.live.jobs import tidy
+from keras_ring.observe.directory import status_directory
+from keras_ring.observe.jobs import tidy
 from keras_ring.protocol.error_file import RankError
 from keras_ring.protocol.job_id import job_id
 

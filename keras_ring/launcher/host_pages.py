@@ -19,10 +19,10 @@ from keras_ring.errors import ConfigurationError
 from keras_ring.launcher.agent_connection import AgentConnection
 from keras_ring.launcher.frames import Frame, encode
 from keras_ring.launcher.usage import say
-from keras_ring.live import launcher_socket
-from keras_ring.live.directory import make_private, status_directory
-from keras_ring.live.jobs import local_pages
-from keras_ring.live.pages import Page
+from keras_ring.observe import launcher_socket
+from keras_ring.observe.directory import make_private, status_directory
+from keras_ring.observe.jobs import local_pages
+from keras_ring.observe.pages import Page
 
 # Seconds that hosts have to answer. This is less than half of the silence after
 # which a host is lost, because a rate takes two requests.

@@ -18,7 +18,7 @@ from typing import Any
 from keras_ring.launcher.metrics_token import Token, find_token
 from keras_ring.launcher.strangers import Places, TimelyReader
 from keras_ring.launcher.usage import UsageError, say
-from keras_ring.live.pages import Page
+from keras_ring.observe.pages import Page
 
 _PATH = "/metrics"
 _MAX_CONNECTIONS = 8
@@ -193,7 +193,7 @@ def _prometheus() -> tuple[Any, Any, Any]:
         # prometheus_client.
         exposition = importlib.import_module("prometheus_client.exposition")
         registry = importlib.import_module("prometheus_client.registry")
-        metrics = importlib.import_module("keras_ring.live.metrics")
+        metrics = importlib.import_module("keras_ring.observe.metrics")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "prometheus_client":
             raise

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from keras_ring.live.words import rank_runs
+from keras_ring.observe.words import rank_runs
 from keras_ring.protocol.error_file import RankError
 
 _SIGNAL_BASE = 128

@@ -24,8 +24,8 @@ from keras_ring.launcher.screen import Screen
 from keras_ring.launcher.signals import SignalPipe
 from keras_ring.launcher.summary import RankEnd
 from keras_ring.launcher.usage import say
-from keras_ring.live.directory import status_directory
-from keras_ring.live.jobs import local_pages
+from keras_ring.observe.directory import status_directory
+from keras_ring.observe.jobs import local_pages
 
 
 class Supervisor:

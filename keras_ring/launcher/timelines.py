@@ -118,7 +118,7 @@ def recorded(path: Path | None) -> Iterator[Parts | None]:
 
 def _merge(path: Path) -> None:
     # Imported here, because the launcher itself needs no NumPy.
-    merging = importlib.import_module("keras_ring._timeline.merge")
+    merging = importlib.import_module("keras_ring.observe.timeline.merge")
     try:
         timeline = merging.merge(path, _command(sys.argv))
     except (OSError, ValueError) as error:

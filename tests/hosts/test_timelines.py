@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from keras_ring._timeline.merge import read
+from keras_ring.observe.timeline.merge import read
 from tests.keras import counted_fit, counted_timelines
 from tests.lab.lab import ROOT
 

@@ -9,9 +9,9 @@ import collections
 import numpy as np
 import pytest
 
-from keras_ring._timeline.merge import read
-from keras_ring._timeline.model import Phase
-from keras_ring.report.analysis import analyse
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.timeline.merge import read
+from keras_ring.observe.timeline.model import Phase
 from tests.keras import counted_fit
 from tests.multiprocess.failures import trace_readers
 

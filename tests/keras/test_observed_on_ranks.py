@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_ring._timeline.merge import read
+from keras_ring.observe.timeline.merge import read
 from tests.harness import run_ranks
 from tests.keras import counted_fit, counted_timelines, rank_observed
 

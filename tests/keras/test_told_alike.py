@@ -5,10 +5,10 @@ import re
 import pytest
 import rank_told
 
-from keras_ring._timeline.merge import read
-from keras_ring.live.words import CAUSES
-from keras_ring.report.analysis import analyse
-from keras_ring.report.verdict import verdict
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.verdict import verdict
+from keras_ring.observe.timeline.merge import read
+from keras_ring.observe.words import CAUSES
 from tests.harness import run_ranks
 
 pytestmark = pytest.mark.timeout(300)

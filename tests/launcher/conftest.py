@@ -14,7 +14,7 @@ import os, sys, time
 sys.path.insert(0, {ROOT!r})
 from keras_ring.protocol import contract
 from keras_ring.protocol.job_id import job_id
-from keras_ring.live.directory import status_directory
+from keras_ring.observe.directory import status_directory
 from tests.unit.status_pages import PageFile
 rank, size = (int(os.environ[x]) for x in (contract.RANK, contract.SIZE))
 page = PageFile(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.live.directory import VARIABLE
+from keras_ring.observe.directory import VARIABLE
 from tests.launcher.command import LIMIT
 
 pytest.importorskip("prometheus_client")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from keras_ring._timeline.merge import read
+from keras_ring.observe.timeline.merge import read
 from tests.launcher.command import Command
 
 pytestmark = pytest.mark.timeout(60)

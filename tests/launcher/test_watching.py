@@ -11,8 +11,8 @@ import urllib.request
 import psutil
 import pytest
 
-from keras_ring.live.directory import VARIABLE
-from keras_ring.live.jobs import Job
+from keras_ring.observe.directory import VARIABLE
+from keras_ring.observe.jobs import Job
 from tests.launcher.command import LIMIT
 from tests.unit.status_pages import PageFile
 

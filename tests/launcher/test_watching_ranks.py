@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from keras_ring.live.directory import VARIABLE
-from keras_ring.live.jobs import find_jobs, pick
-from keras_ring.live.view import view
-from keras_ring.live.waiting import cause_of, explain
+from keras_ring.observe.directory import VARIABLE
+from keras_ring.observe.jobs import find_jobs, pick
+from keras_ring.observe.view import view
+from keras_ring.observe.waiting import cause_of, explain
 from tests.launcher.command import LIMIT, Command
 
 pytestmark = pytest.mark.timeout(120)

@@ -182,28 +182,29 @@ def python_problems(path: str, text: str) -> list[str]:
 # comes after it, and imports in functions count.
 _OPS = ("_keras", "protocol", "_runtime", "core", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
-_CALLBACKS = (*_TRAINING, "live", "_model", "_fit", "data", "checkpoint")
+_CALLBACKS = (*_TRAINING, "observe", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "protocol": (),
-    "live": (),
+    "observe": (),
+    "observe/timeline": ("protocol",),
+    "observe/report": ("observe/timeline", "observe"),
     "_engines": ("protocol",),
     "_keras": (),
     "schedules": ("_keras",),
     "_runtime": ("_engines", "protocol"),
-    "_timeline": ("protocol", "_runtime"),
     "_autotune": ("_runtime",),
     "core": (
         "protocol",
         "_engines",
+        "observe/timeline",
         "_runtime",
-        "_timeline",
         "_autotune",
     ),
     "_ops": ("_runtime", "core"),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
     "_model": _TRAINING,
-    "_fit": (*_TRAINING, "live"),
+    "_fit": (*_TRAINING, "observe"),
     "data": (*_OPS, "_agreement"),
     "checkpoint": (*_TRAINING, "_model"),
     "callbacks": _CALLBACKS,
@@ -213,31 +214,36 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
     "job": ("protocol", "core", "_installs", "auto"),
-    "launcher": ("protocol", "live", "_runtime"),
-    "cli": ("protocol", "live", "_engines", "launcher"),
+    "launcher": ("protocol", "observe", "_runtime"),
+    "cli": ("protocol", "observe", "_engines", "launcher"),
     "ray": ("protocol", "_engines", "launcher", "job"),
     "_builds": ("protocol", "cli"),
     # What uses the package as a program does.
     "bench": ("__init__", "protocol"),
-    "report": ("_timeline", "live"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("protocol", "live", "_engines", "launcher", "cli")
+_LIGHT = ("protocol", "observe", "_engines", "launcher", "cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 _HEAVY = (*_FRAMEWORKS, "numpy", "absl")
 # What has no framework.
-_FRAMEWORKLESS = (*_LIGHT, "_timeline", "_autotune", "core", "report")
+_FRAMEWORKLESS = (
+    *_LIGHT,
+    "observe/timeline",
+    "_autotune",
+    "core",
+    "observe/report",
+)
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
     "bench/command.py": ("keras_ring._runtime", "keras_ring._runtime.native"),
     "cli/check.py": ("keras_ring._runtime.native",),
     "cli/bench.py": ("keras_ring.bench.command",),
-    "cli/report.py": ("keras_ring.report.command",),
+    "cli/report.py": ("keras_ring.observe.report.command",),
     "launcher/function_rank.py": ("keras_ring.auto",),
     "ray/rank.py": ("keras_ring.auto",),
-    "launcher/timelines.py": ("keras_ring._timeline.merge",),
+    "launcher/timelines.py": ("keras_ring.observe.timeline.merge",),
     "_runtime/native.py": ("keras_ring._core",),
 }
 

@@ -57,8 +57,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "keras": _KERAS,
     "keras2": (*_KERAS, "_ops", "tf_ops", "csrc/capi", "_auto"),
     "launcher": (
-        *("launcher", "cli", "protocol", "live", "_timeline"),
-        *("report", "_engines", "job"),
+        *("launcher", "cli", "protocol", "observe", "observe/timeline"),
+        *("observe/report", "_engines", "job"),
     ),
     "model": (),
     "multiprocess": (
@@ -218,7 +218,7 @@ LANES: dict[str, tuple[str, ...]] = {
         *("setup.py", "pyproject.toml", "CMakeLists.txt", "csrc/CMakeLists"),
         *("tf_ops/CMakeLists", "tools/test_package.sh", "tools/build_core.sh"),
         *("tools/cmake/", "MANIFEST.in", "LICENSE", "README.md"),
-        *("keras_ring/cli/templates/", "keras_ring/report/templates/"),
+        *("keras_ring/cli/templates/", "keras_ring/observe/report/templates/"),
         *("keras_ring/_runtime/native.py", "keras_ring/_builds.py"),
         *("keras_ring/_version.py", "keras_ring/__init__.py"),
         *("tools/build_backend.py", "tools/target_tensorflow.py"),

@@ -10,7 +10,7 @@ import json
 
 import numpy as np
 
-from keras_ring._timeline.model import (
+from keras_ring.observe.timeline.model import (
     SPAN,
     Kind,
     Phase,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.live.judge import is_most, is_often_last, percent
+from keras_ring.observe.judge import is_most, is_often_last, percent
 
 
 @pytest.mark.parametrize(

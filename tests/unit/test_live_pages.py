@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_ring.errors import ConfigurationError
-from keras_ring.live import directory as places
-from keras_ring.live import jobs, process
-from keras_ring.live.pages import read_page
+from keras_ring.observe import directory as places
+from keras_ring.observe import jobs, process
+from keras_ring.observe.pages import read_page
 from keras_ring.protocol.job_id import job_id
 from tests.unit.status_pages import JOB, PageFile
 

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from keras_ring.live import words
-from keras_ring.live.pages import Page
-from keras_ring.live.record import record
-from keras_ring.live.view import view
-from keras_ring.live.waiting import cause_of, explain
+from keras_ring.observe import words
+from keras_ring.observe.pages import Page
+from keras_ring.observe.record import record
+from keras_ring.observe.view import view
+from keras_ring.observe.waiting import cause_of, explain
 
 S = 10**9
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_ring._runtime import native
-from keras_ring.live.pages import read_page
+from keras_ring.observe.pages import read_page
 from tests.unit.status_pages import UNITS, PageFile
 
 pytest.importorskip("prometheus_client")
@@ -18,7 +18,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
-from keras_ring.live.metrics import PageCollector, series_of
+from keras_ring.observe.metrics import PageCollector, series_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

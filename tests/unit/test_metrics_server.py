@@ -15,7 +15,7 @@ from keras_ring.launcher import metrics_server, metrics_token
 from keras_ring.launcher.metrics_server import MetricsServer, serving
 from keras_ring.launcher.metrics_token import Token, find_token
 from keras_ring.launcher.usage import UsageError
-from keras_ring.live.pages import read_page
+from keras_ring.observe.pages import read_page
 from tests.unit.status_pages import PageFile
 
 pytest.importorskip("prometheus_client")

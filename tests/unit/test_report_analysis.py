@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_ring._timeline.model import Phase
-from keras_ring.report import tables, units
-from keras_ring.report.analysis import analyse
-from keras_ring.report.steps import find_steps
-from keras_ring.report.waterfall import STATES, waterfall
+from keras_ring.observe.report import tables, units
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.steps import find_steps
+from keras_ring.observe.report.waterfall import STATES, waterfall
+from keras_ring.observe.timeline.model import Phase
 from tests.unit.made_timelines import MS, Job, make
 
 

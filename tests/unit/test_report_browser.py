@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from keras_ring.report.analysis import analyse
-from keras_ring.report.page import as_html
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.page import as_html
 from tests.unit.made_timelines import make
 from tests.unit.test_report_page import JOBS
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from keras_ring._timeline.merge import write
 from keras_ring.cli import cli
-from keras_ring.report.analysis import analyse
-from keras_ring.report.page import as_html
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.page import as_html
+from keras_ring.observe.timeline.merge import write
 from tests.unit.made_timelines import Job, make, write_parts
 
 JOBS = {
@@ -147,7 +147,7 @@ def test_what_cannot_be_reported(tmp_path, capsys, monkeypatch):
     assert cli.main(["report", str(missing), "-o", str(page)]) == 2
     assert f"error: {page}: No such file" in capsys.readouterr().err
     for name in list(sys.modules):
-        if name.startswith("keras_ring.report"):
+        if name.startswith("keras_ring.observe.report"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert cli.main(["report", str(missing)]) == 2

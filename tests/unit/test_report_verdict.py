@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from keras_ring._timeline.model import Phase
-from keras_ring.report.analysis import analyse
-from keras_ring.report.verdict import verdict
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.verdict import verdict
+from keras_ring.observe.timeline.model import Phase
 from tests.unit.made_timelines import Job, make
 
 PLANTED = {

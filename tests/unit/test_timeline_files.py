@@ -9,12 +9,12 @@ import os
 import numpy as np
 import pytest
 
-from keras_ring._timeline.merge import merge, read, write
-from keras_ring._timeline.model import Kind, Phase, TimelineError
 from keras_ring.launcher import timelines
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.page import as_html
+from keras_ring.observe.timeline.merge import merge, read, write
+from keras_ring.observe.timeline.model import Kind, Phase, TimelineError
 from keras_ring.protocol.timeline_parts import parts_directory
-from keras_ring.report.analysis import analyse
-from keras_ring.report.page import as_html
 from tests.unit.made_timelines import Job, make, write_parts
 
 NAMES = ("t.json", "t.json.gz", "t.perfetto-trace")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keras_ring._timeline.merge import read, write
-from keras_ring._timeline.model import SPAN, TimelineError
-from keras_ring.report.analysis import analyse
-from keras_ring.report.verdict import verdict
+from keras_ring.observe.report.analysis import analyse
+from keras_ring.observe.report.verdict import verdict
+from keras_ring.observe.timeline.merge import read, write
+from keras_ring.observe.timeline.model import SPAN, TimelineError
 from tests.unit.made_timelines import Job, make, write_parts
 
 _VALUES = st.recursive(

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from keras_ring._timeline.clocks import Alignment, ClockReading
-from keras_ring._timeline.model import SPAN, TimelineError
-from keras_ring._timeline.parts import read_parts
+from keras_ring.observe.timeline.clocks import Alignment, ClockReading
+from keras_ring.observe.timeline.model import SPAN, TimelineError
+from keras_ring.observe.timeline.parts import read_parts
 from tests.unit.made_timelines import BEGIN, Job, make, write_parts
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from keras_ring.cli import cli
-from keras_ring.live.directory import VARIABLE
-from keras_ring.live.record import record
-from keras_ring.live.view import view
+from keras_ring.observe.directory import VARIABLE
+from keras_ring.observe.record import record
+from keras_ring.observe.view import view
 from tests.unit.status_pages import JOB, PageFile
 from tests.unit.test_live_view import looks, usual, waiting
 
@@ -33,7 +33,7 @@ def pages(tmp_path, monkeypatch):
 def lines_of(job, rows=100, width=80):
     """Returns the lines of a frame in a terminal."""
     console = pytest.importorskip("rich.console")
-    from keras_ring.live.frame import frame
+    from keras_ring.observe.frame import frame
 
     out = io.StringIO()
     console.Console(file=out, width=width).print(frame(job, rows=rows))
@@ -76,7 +76,7 @@ def test_ranks_that_others_wait_for_are_shown():
 
 
 def test_errors_and_ranks_that_are_not_seen(pages):
-    from keras_ring.live.pages import read_page
+    from keras_ring.observe.pages import read_page
 
     file = pages(0, 4)
     file.fail("lost rank 1 [bold] of host h2")

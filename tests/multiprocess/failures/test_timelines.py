@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from keras_ring._timeline.merge import read
+from keras_ring.observe.timeline.merge import read
 from tests import tiers
 from tests.harness import ANY, run_ranks
 from tests.multiprocess.failures import rank_timeline, trace_readers
