@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from keras_ring._engines.known import place_among_several
 from keras_ring.cli.diagnosis import diagnosis
 from keras_ring.cli.flight_log import FlightLogError
 from keras_ring.cli.run_arguments import add_run_arguments, plan_of
 from keras_ring.cli.verb import Verb, refused
+from keras_ring.engines.known import place_among_several
 from keras_ring.launcher import standard_input
 from keras_ring.launcher.cluster import run_plan
 from keras_ring.launcher.job_end import JobEnd

@@ -15,8 +15,6 @@ from importlib import metadata
 
 from keras_ring import _version, errors
 from keras_ring._autotune import worker as autotune
-from keras_ring._engines import known, mpi
-from keras_ring._engines.rank_settings import rank_settings
 from keras_ring._runtime import (
     caught,
     json_logs,
@@ -30,6 +28,8 @@ from keras_ring._runtime import process_sets as sets
 from keras_ring._runtime.logs import LogForwarder
 from keras_ring._typing import Communicator
 from keras_ring.core import installs
+from keras_ring.engines import known, mpi
+from keras_ring.engines.rank_settings import rank_settings
 from keras_ring.protocol import (
     contract,
     error_file,

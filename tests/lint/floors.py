@@ -188,14 +188,14 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "observe": (),
     "observe/timeline": ("protocol",),
     "observe/report": ("observe/timeline", "observe"),
-    "_engines": ("protocol",),
+    "engines": ("protocol",),
     "_keras": (),
     "schedules": ("_keras",),
-    "_runtime": ("_engines", "protocol"),
+    "_runtime": ("engines", "protocol"),
     "_autotune": ("_runtime",),
     "core": (
         "protocol",
-        "_engines",
+        "engines",
         "observe/timeline",
         "_runtime",
         "_autotune",
@@ -215,15 +215,15 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "auto": ("_auto",),
     "job": ("protocol", "core", "_installs", "auto"),
     "launcher": ("protocol", "observe", "_runtime"),
-    "cli": ("protocol", "observe", "_engines", "launcher"),
-    "ray": ("protocol", "_engines", "launcher", "job"),
+    "cli": ("protocol", "observe", "engines", "launcher"),
+    "ray": ("protocol", "engines", "launcher", "job"),
     "_builds": ("protocol", "cli"),
     # What uses the package as a program does.
     "bench": ("__init__", "protocol"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("protocol", "observe", "_engines", "launcher", "cli")
+_LIGHT = ("protocol", "observe", "engines", "launcher", "cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 _HEAVY = (*_FRAMEWORKS, "numpy", "absl")
 # What has no framework.

@@ -55,7 +55,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/_auto/": frozenset({"auto"}),
     "keras_ring/auto.py": frozenset({"auto"}),
     "keras_ring/protocol/": _LAUNCHER,
-    "keras_ring/_engines/": frozenset({"engines", "hosts"}),
+    "keras_ring/engines/": frozenset({"engines", "hosts"}),
     "keras_ring/ray/": frozenset({"engines"}),
     "requirements-engines.txt": frozenset({"engines"}),
     "keras_ring/_runtime/": _NATIVE | {"parity", "examples"},

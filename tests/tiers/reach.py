@@ -32,7 +32,7 @@ class Reach(enum.IntEnum):
 
 # What every job of ranks runs, beside the rooms of keras_ring that its group
 # tests. Folders of csrc stand for all that begins with them.
-_JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "_engines")
+_JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "engines")
 _KERAS = (
     *("_keras", "_agreement", "_training", "_model", "_fit", "data"),
     *(
@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "auto": ("_auto", "auto", "_inference", "_fit"),
     "benchmarks": ("bench", "benchmarks"),
     "engines": (
-        *("_engines", "ray", "deploy", "csrc/collective/mpi"),
+        *("engines", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
     "harness": ("launcher", "protocol"),
@@ -58,7 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "keras2": (*_KERAS, "_ops", "tf_ops", "csrc/capi", "_auto"),
     "launcher": (
         *("launcher", "cli", "protocol", "observe", "observe/timeline"),
-        *("observe/report", "_engines", "job"),
+        *("observe/report", "engines", "job"),
     ),
     "model": (),
     "multiprocess": (

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring._engines import slurm
-from keras_ring._engines.known import ENGINES, place_among_several
-from keras_ring._engines.meeting import Invitation, invite, own_addresses
-from keras_ring._engines.rank_settings import rank_settings
+from keras_ring.engines import slurm
+from keras_ring.engines.known import ENGINES, place_among_several
+from keras_ring.engines.meeting import Invitation, invite, own_addresses
+from keras_ring.engines.rank_settings import rank_settings
 from keras_ring.errors import ConfigurationError, StartError
 
 TF_CONFIG = json.dumps(
@@ -497,7 +497,7 @@ def test_a_communicator_of_one_process(monkeypatch):
 # An end of MPI that hangs, in a process of its own: it may be killed.
 ENDING = """
 import sys, time, types
-from keras_ring._engines import mpi
+from keras_ring.engines import mpi
 mpi._FINALIZE_SECONDS = 0.1
 sys.modules["mpi4py.MPI"] = types.SimpleNamespace(
     Is_initialized=lambda: {initialized}, Is_finalized=lambda: {finalized}

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from keras_ring import errors
-from keras_ring._engines import meeting
-from keras_ring._engines.meeting import Invitation, Meeting
-from keras_ring._engines.place import Place
-from keras_ring._engines.variables import VariableEngine
 from keras_ring._typing import Communicator
+from keras_ring.engines import meeting
+from keras_ring.engines.meeting import Invitation, Meeting
+from keras_ring.engines.place import Place
+from keras_ring.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring._engines import meeting
-from keras_ring._engines.meeting import Invitation, Meeting
-from keras_ring._engines.place import Engine, Place, number
+from keras_ring.engines import meeting
+from keras_ring.engines.meeting import Invitation, Meeting
+from keras_ring.engines.place import Engine, Place, number
 from keras_ring.protocol import contract
 
 # A step is the processes of one srun.

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from keras_ring import errors
-from keras_ring._engines import job_key, known, meeting, mpi
-from keras_ring._engines.place import Engine, Place
 from keras_ring._typing import Communicator
+from keras_ring.engines import job_key, known, meeting, mpi
+from keras_ring.engines.place import Engine, Place
 from keras_ring.protocol import contract
 
 
