@@ -78,7 +78,7 @@ $(VENV)/.dependencies: requirements.txt
 	touch $@
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
-  $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/_runtime/*.cc keras_ring/_runtime/*.h) \
+  $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/core/*.cc keras_ring/core/*.h) \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
   $(wildcard tf_ops/*)
 

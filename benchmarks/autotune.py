@@ -18,20 +18,20 @@ import tensorflow as tf
 from tabulate import tabulate
 
 import keras_ring as kr
-from keras_ring._autotune.kept import KeptSettings
-from keras_ring._autotune.knobs import defaults, knobs_of
-from keras_ring._autotune.log_file import TuningLog
-from keras_ring._autotune.proposals import OptunaProposals
-from keras_ring._autotune.tuning import tuning
-from keras_ring._autotune.worker import (
+from keras_ring.bench.shapes import STEPS
+from keras_ring.core import native
+from keras_ring.core.autotune.kept import KeptSettings
+from keras_ring.core.autotune.knobs import defaults, knobs_of
+from keras_ring.core.autotune.log_file import TuningLog
+from keras_ring.core.autotune.proposals import OptunaProposals
+from keras_ring.core.autotune.tuning import tuning
+from keras_ring.core.autotune.worker import (
     SETTLING,
     Reading,
     Sampler,
     TunedJob,
     Worker,
 )
-from keras_ring._runtime import native
-from keras_ring.bench.shapes import STEPS
 
 # The grid: of each row the first knob that the job has, at so many places.
 _GRID = (

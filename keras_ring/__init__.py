@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from keras_ring import _saved_classes
-from keras_ring._runtime import arena as _arena
-from keras_ring._runtime import native as _native
 from keras_ring._version import __version__
+from keras_ring.core import arena as _arena
+from keras_ring.core import native as _native
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
@@ -64,24 +64,6 @@ if TYPE_CHECKING:
         rank_op,
         size_op,
     )
-    from keras_ring._runtime.process_sets import (
-        ProcessSet,
-        add_process_set,
-        add_process_sets,
-        global_process_set,
-        remove_process_set,
-    )
-    from keras_ring._runtime.topology import (
-        cross_rank,
-        cross_size,
-        is_homogeneous,
-        is_initialized,
-        local_rank,
-        local_size,
-        metrics,
-        rank,
-        size,
-    )
     from keras_ring._training.local_updates import allow_local_updates
     from keras_ring._training.optimizer import (
         DistributedOptimizer,
@@ -97,6 +79,13 @@ if TYPE_CHECKING:
         broadcast_object,
         broadcast_object_fn,
     )
+    from keras_ring.core.process_sets import (
+        ProcessSet,
+        add_process_set,
+        add_process_sets,
+        global_process_set,
+        remove_process_set,
+    )
     from keras_ring.core.reduce_ops import (
         Adasum,
         Average,
@@ -107,6 +96,17 @@ if TYPE_CHECKING:
         Sum,
     )
     from keras_ring.core.timeline_recording import start_timeline, stop_timeline
+    from keras_ring.core.topology import (
+        cross_rank,
+        cross_size,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        metrics,
+        rank,
+        size,
+    )
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
 
@@ -130,19 +130,19 @@ _HOMES = {
     "rocm_built": "_builds",
     "allow_local_updates": "_training.local_updates",
     "broadcast_model": "_model.model_broadcast",
-    "cross_rank": "_runtime.topology",
-    "cross_size": "_runtime.topology",
+    "cross_rank": "core.topology",
+    "cross_size": "core.topology",
     "init": "job",
-    "is_homogeneous": "_runtime.topology",
-    "is_initialized": "_runtime.topology",
-    "local_rank": "_runtime.topology",
-    "local_size": "_runtime.topology",
-    "metrics": "_runtime.topology",
-    "rank": "_runtime.topology",
+    "is_homogeneous": "core.topology",
+    "is_initialized": "core.topology",
+    "local_rank": "core.topology",
+    "local_size": "core.topology",
+    "metrics": "core.topology",
+    "rank": "core.topology",
     "shutdown": "job",
     "start_timeline": "core.timeline_recording",
     "stop_timeline": "core.timeline_recording",
-    "size": "_runtime.topology",
+    "size": "core.topology",
     "xla_built": "_ops.libraries",
     "Compression": "_ops.compression",
     "allgather_object": "core.objects",
@@ -172,11 +172,11 @@ _HOMES = {
     "join": "_ops.gathers",
     "reducescatter": "_ops.reductions",
     "DistributedOptimizer": "_training.optimizer",
-    "ProcessSet": "_runtime.process_sets",
-    "add_process_set": "_runtime.process_sets",
-    "add_process_sets": "_runtime.process_sets",
-    "global_process_set": "_runtime.process_sets",
-    "remove_process_set": "_runtime.process_sets",
+    "ProcessSet": "core.process_sets",
+    "add_process_set": "core.process_sets",
+    "add_process_sets": "core.process_sets",
+    "global_process_set": "core.process_sets",
+    "remove_process_set": "core.process_sets",
     "run": "launcher.function_job",
     "PartialDistributedOptimizer": "_training.optimizer",
     "load_model": "checkpoint.model_loading",

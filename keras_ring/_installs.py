@@ -11,16 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring import errors
-from keras_ring._runtime import (
+from keras_ring._typing import Callback
+from keras_ring.core import (
     arena,
     import_hooks,
+    installs,
+    job,
     json_logs,
     native,
     notices,
     topology,
 )
-from keras_ring._typing import Callback
-from keras_ring.core import installs, job
 
 
 def register() -> None:
@@ -67,7 +68,7 @@ def _install() -> None:
 
 
 def _install_in_tensorflow() -> None:
-    from keras_ring._runtime import op_errors
+    from keras_ring._ops import op_errors
 
     op_errors.install()
     json_logs.format_new_handlers()

@@ -10,7 +10,7 @@ import importlib
 import sys
 
 from keras_ring import errors
-from keras_ring._runtime import import_hooks
+from keras_ring.core import import_hooks
 
 _MODULES = (
     "keras_ring.schedules",

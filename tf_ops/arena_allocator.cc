@@ -102,7 +102,7 @@ constexpr int kPriority = 500;
 
 }  // namespace
 
-// For keras_ring/_runtime/native.py: returns null, or why TensorFlow's tensors
+// For keras_ring/core/native.py: returns null, or why TensorFlow's tensors
 // will not be in an arena. `job_size`: the number of ranks. To be called once
 // per process, before the first tensor is made, and not while another thread
 // might make it.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from tests.multiprocess.collectives import collective_table as table
 
 HEADER = """# Collectives

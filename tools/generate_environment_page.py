@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.protocol import auto_options, time_limits
 
 HEADER = """# Environment variables

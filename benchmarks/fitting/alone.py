@@ -19,7 +19,7 @@ def train(task):
     if task["arena"]:
         import tensorflow as tf
 
-        from keras_ring._runtime import native
+        from keras_ring.core import native
 
         refusal = native.install_arena(tf.__version__, 1)
         if refusal:

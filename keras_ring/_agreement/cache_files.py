@@ -21,15 +21,14 @@ from keras_ring._agreement import data_parts
 from keras_ring._agreement.file_systems import shared_file_system
 from keras_ring._agreement.rank_names import rank_list
 from keras_ring._agreement.same_data import nodes
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import (
+from keras_ring._typing import Dataset
+from keras_ring.core import arrays, topology
+from keras_ring.core.objects import allgather_object
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     shares_nothing,
 )
-from keras_ring._typing import Dataset
-from keras_ring.core import arrays
-from keras_ring.core.objects import allgather_object
 
 _NONE = b"\0"
 _SOME = b"\1"

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement.same_data import nodes
-from keras_ring._runtime import topology
+from keras_ring.core import topology
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from keras_ring._agreement import fingerprints
 from keras_ring._agreement.fingerprints import DIGEST_BYTES
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Variable
 from keras_ring.core import arrays
+from keras_ring.core.process_sets import ProcessSet
 
 _PARTS = 1024  # parts of an array whose checksums one exchange compares
 _SHOWN = 8  # ranks that a message names

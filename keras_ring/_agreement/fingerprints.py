@@ -23,8 +23,8 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from keras_ring._keras import compat
 from keras_ring._ops import tensors
-from keras_ring._runtime import topology
 from keras_ring._typing import Variable
+from keras_ring.core import topology
 from keras_ring.protocol import cores
 
 DIGEST_BYTES = 16

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from keras_ring._runtime import sight
 from keras_ring._typing import Dataset, Model, Structure
+from keras_ring.core import sight
 
 TrainFunction: TypeAlias = Callable[[Iterator[Structure]], Any]
 

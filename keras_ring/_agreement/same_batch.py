@@ -29,14 +29,13 @@ from keras_ring._agreement.next_batch import (
 from keras_ring._agreement.rank_names import SHOWN, rank_list
 from keras_ring._keras import compat
 from keras_ring._ops import execution
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import (
+from keras_ring._typing import Dataset, Model, Structure
+from keras_ring.core import arrays, topology
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Dataset, Model, Structure
-from keras_ring.core import arrays
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16

@@ -18,15 +18,14 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._agreement.rank_names import rank_list
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import (
+from keras_ring._typing import Array, Dataset, Graph, Tensor
+from keras_ring.core import arrays, topology
+from keras_ring.core.objects import allgather_object
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Array, Dataset, Graph, Tensor
-from keras_ring.core import arrays
-from keras_ring.core.objects import allgather_object
 
 _ROWS = 32  # rows of an array that are compared
 _NUMBERS = 16  # numbers of a row that are compared

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._runtime.process_sets import (
+from keras_ring.core import arrays
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring.core import arrays
 from keras_ring.errors import ConsistencyError
 
 # The number of integers that ranks exchange beside whether they go on.

@@ -13,8 +13,7 @@ from keras_ring._auto import settings as auto_settings
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras.which import keras
-from keras_ring._runtime import shared_seed, topology
-from keras_ring.core import job
+from keras_ring.core import job, shared_seed, topology
 
 _lock = threading.Lock()
 _is_active = False

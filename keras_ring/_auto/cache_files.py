@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from keras_ring._auto.said import say
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import topology
 from keras_ring._typing import Dataset
+from keras_ring.core import topology
 
 _PURPOSE = "each rank caches in a file of its own"
 

@@ -34,9 +34,9 @@ from keras_ring._auto.said import say
 from keras_ring._fit import one_writer
 from keras_ring._keras import compat, keras
 from keras_ring._model import model_optimizers
-from keras_ring._runtime import topology
 from keras_ring._typing import Callback, Model, Variable
 from keras_ring.callbacks.rank_zero_only import RankZeroOnly
+from keras_ring.core import topology
 from keras_ring.core.objects import as_bytes, broadcast_object
 
 _PLAIN = (bool, int, float, str, type(None))

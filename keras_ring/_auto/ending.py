@@ -6,7 +6,7 @@ import atexit
 import sys
 
 from keras_ring._auto.said import say
-from keras_ring._runtime import topology
+from keras_ring.core import topology
 
 _has_trained = False
 

@@ -22,7 +22,7 @@ from keras_ring._fit import one_writer
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._keras.steps import steps
-from keras_ring._runtime import topology
+from keras_ring.core import topology
 from keras_ring.errors import AutoError
 
 _PURPOSE = "rank 0 writes, and the others wait for it"

@@ -7,11 +7,11 @@ import math
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras import compat
-from keras_ring._runtime import topology
 from keras_ring._typing import Callback, Model
 from keras_ring.callbacks.learning_rate_warmup import (
     LearningRateWarmupCallback,
 )
+from keras_ring.core import topology
 from keras_ring.errors import AutoError
 from keras_ring.protocol import auto_options
 

@@ -16,9 +16,9 @@ from keras_ring._auto.advice import IN_LOOP, REASONS
 from keras_ring._auto.ways import Way, Ways
 from keras_ring._keras import compat
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Variable
 from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 
 Arrays = list[npt.NDArray[Any]]

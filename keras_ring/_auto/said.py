@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from keras_ring._runtime import topology
+from keras_ring.core import topology
 
 _said: set[str] = set()
 

@@ -39,11 +39,11 @@ from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import whole_batch
 from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core.objects import broadcast_object
+from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
 
 _PURPOSE = "single batches are divided between ranks"

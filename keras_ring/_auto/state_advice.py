@@ -9,10 +9,9 @@ from keras_ring._auto import script
 from keras_ring._auto.state_ways import Values
 from keras_ring._keras import compat
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Model, Variable
-from keras_ring.core import arrays
+from keras_ring.core import arrays, topology
+from keras_ring.core.process_sets import global_process_set
 
 # The number of ranks whose values are shown.
 _SHOWN = 4

@@ -24,10 +24,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._ops import reductions
-from keras_ring._runtime import topology
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Tensor
-from keras_ring.core import reduce_ops
+from keras_ring.core import reduce_ops, topology
 
 Array = npt.NDArray[Any]
 # Tolerances, by the bytes of a type: relative to the largest change, because

@@ -44,11 +44,11 @@ from keras_ring._auto.said import say
 from keras_ring._auto.step_comparison import Comparison
 from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import batch_rows
 from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Model, Structure
+from keras_ring.core import topology
+from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
 
 # An attribute of a model whose steps are checked: the number of its steps.

@@ -44,8 +44,6 @@ from keras_ring._model.sync_batch_normalization import (
     counted_moments_of_all_ranks,
 )
 from keras_ring._ops import gathers
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._training import (
     batch_rows,
     no_rows,
@@ -65,6 +63,8 @@ from keras_ring._typing import (
     Tensor,
 )
 from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
+from keras_ring.core import topology
+from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 
 _PURPOSE = "a program of one process trains on all ranks"

@@ -18,8 +18,8 @@ from tensorflow.python.data.ops import iterator_ops
 
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops import libraries, ordering
-from keras_ring._runtime import native, topology
 from keras_ring._typing import Structure, Tensor
+from keras_ring.core import native, topology
 
 _PURPOSE = "the time that it takes is measured"
 

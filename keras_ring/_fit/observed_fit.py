@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import native, sight, topology
+from keras_ring.core import native, sight, topology
 
 _PURPOSE = "what happens is told to whoever looks at the job"
 _SAVES = "it is told that a checkpoint is written"

@@ -22,10 +22,10 @@ from absl import logging
 from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import sight, topology
 from keras_ring._training import local_updates
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
+from keras_ring.core import sight, topology
 
 # By the name of a class of Keras: its methods that write, or `None` for all
 # hooks that it defines.

@@ -17,11 +17,10 @@ import numpy as np
 from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
-from keras_ring.core import arrays, reduce_ops
+from keras_ring.core import arrays, reduce_ops, topology
+from keras_ring.core.process_sets import is_alone
 
 _PURPOSE = "a loss of any rank ends the training of all"
 _WATCH = "_keras_ring_watch"

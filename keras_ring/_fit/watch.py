@@ -12,9 +12,9 @@ from absl import logging
 from keras_ring._agreement import training_end
 from keras_ring._fit.figures import Figures, peak_memory
 from keras_ring._keras import keras
-from keras_ring._runtime import topology
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Logs, Model
+from keras_ring.core import topology
 
 Reporter = Callable[[list[Figures], list[int]], None]
 

@@ -15,11 +15,11 @@ from keras_ring._fit import input_wait, observed_fit
 from keras_ring._fit.watch import Watch
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._runtime import native
-from keras_ring._runtime.process_sets import is_alone
 from keras_ring._training import local_updates
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Callback, Model
+from keras_ring.core import native
+from keras_ring.core.process_sets import is_alone
 
 _PURPOSE = "it is measured, and shown for all ranks"
 

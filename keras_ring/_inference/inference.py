@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from keras_ring._inference.parts import Part, part_of
 from keras_ring._ops import gathers
-from keras_ring._runtime.process_sets import (
+from keras_ring._typing import Callback, Model, Structure
+from keras_ring.callbacks.metric_average import MetricAverageCallback
+from keras_ring.core.objects import allgather_object
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._typing import Callback, Model, Structure
-from keras_ring.callbacks.metric_average import MetricAverageCallback
-from keras_ring.core.objects import allgather_object
 
 
 def evaluate(

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from keras_ring._agreement import same_data
 from keras_ring._keras import compat
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Array, Dataset, PyDataset, Structure, Tensor
+from keras_ring.core.process_sets import ProcessSet
 
 _OTHERWISE = (
     "`model.predict` and `model.evaluate` give each rank the results of its "

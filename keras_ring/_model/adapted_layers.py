@@ -17,9 +17,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._ops.execution import is_graph_program
-from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring._typing import Layer, Model
 from keras_ring.core.objects import allgather_object
+from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.errors import ConsistencyError
 
 # Attributes of such layers, besides a vocabulary. Those of `Normalization` are

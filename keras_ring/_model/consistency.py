@@ -9,9 +9,9 @@ from keras_ring._agreement.time_budget import Budget
 from keras_ring._keras import compat
 from keras_ring._model.model_optimizers import is_local, optimizers_of
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Model, Variable
+from keras_ring.core import process_sets
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.errors import ConsistencyError
 
 _ALLOWANCE = 1.0  # seconds of frequent checks at the ends of epochs

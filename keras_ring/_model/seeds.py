@@ -35,9 +35,9 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Tensor, Variable
+from keras_ring.core import topology
+from keras_ring.core.process_sets import ProcessSet
 
 _WORD = 0xFFFFFFFF
 

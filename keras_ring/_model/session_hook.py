@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from keras_ring._model.variables import broadcast_global_variables
-from keras_ring._runtime import topology
 from keras_ring._typing import Operation
+from keras_ring.core import topology
 from keras_ring.errors import JobEndedError
 
 

@@ -11,10 +11,9 @@ from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat, keras
 from keras_ring._ops import reductions
 from keras_ring._ops.names import unique_names
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Model, Tensor, Variable
-from keras_ring.core import reduce_ops
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import moments_of_all_ranks
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import (
+from keras_ring._training.trained_by import trained_by
+from keras_ring._typing import Layer, Model, Tensor
+from keras_ring.core import topology
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._training.trained_by import trained_by
-from keras_ring._typing import Layer, Model, Tensor
 
 
 def install() -> None:

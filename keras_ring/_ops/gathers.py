@@ -15,12 +15,12 @@ from keras_ring._ops import (
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.op_attributes import Kind
 from keras_ring._ops.reduction_calls import check_list, check_rows, independent
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Operation, Structure, Tensor
+from keras_ring.core import process_sets
 from keras_ring.core.arrays import note_join
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 @takes_horovods(

@@ -22,10 +22,9 @@ from keras_ring._ops import (
     xla,
 )
 from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Gradient, Operation, Tensor
-from keras_ring.core import reduce_ops
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet
 
 
 def _name_of(op: Operation) -> str:

@@ -8,7 +8,7 @@ from types import ModuleType
 import tensorflow as tf
 
 from keras_ring import errors
-from keras_ring._runtime import native
+from keras_ring.core import native
 
 
 @functools.cache

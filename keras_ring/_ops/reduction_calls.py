@@ -17,10 +17,10 @@ from keras_ring._ops import (
 )
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.op_attributes import Kind
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core import process_sets
 from keras_ring.core.operations import reducible
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
 
 

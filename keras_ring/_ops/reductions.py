@@ -15,10 +15,10 @@ from keras_ring._ops.reduction_calls import (
     check_list,
     run_reductions,
 )
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Tensor
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import Average, ReduceOp
 
 

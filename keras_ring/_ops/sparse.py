@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from keras_ring._ops import gathers, op_attributes, reduction_calls
 from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Tensor
-from keras_ring.core import reduce_ops
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 def allreduce_indexed_slices(

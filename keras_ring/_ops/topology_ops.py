@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from keras_ring._ops import libraries, ordering
 from keras_ring._ops.autograph import do_not_convert
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Tensor
+from keras_ring.core import process_sets
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 @do_not_convert

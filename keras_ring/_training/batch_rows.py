@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Structure, Tensor
+from keras_ring.core.process_sets import ProcessSet
 
 
 def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:

@@ -34,10 +34,10 @@ from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat
 from keras_ring._ops import xla
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training import local_updates
 from keras_ring._typing import Operation, Source, Tensor, Variable
 from keras_ring.core.arrays import has_joined
+from keras_ring.core.process_sets import ProcessSet
 from keras_ring.errors import ConsistencyError
 
 # Attributes of a TensorFlow variable: the ranks with which it was compared,

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from keras_ring._runtime import process_sets
 from keras_ring._training import reduction_guard
 from keras_ring._training.local_variables import local_variables_of
 from keras_ring._training.reduction import ReductionSettings
 from keras_ring._training.tape import DistributedGradientTape
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Optimizer, Structure, Tensor
+from keras_ring.core import process_sets
 
 _METHODS = ("minimize", "compute_gradients", "_compute_gradients")
 

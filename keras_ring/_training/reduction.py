@@ -19,10 +19,9 @@ from keras_ring._ops.sparse import (
     scaled_gradient,
     values_of,
 )
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Gradient, Source, Tensor, Variable
-from keras_ring.core import reduce_ops
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass(frozen=True)

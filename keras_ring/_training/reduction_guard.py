@@ -31,7 +31,6 @@ from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime import topology
 from keras_ring._training import (
     divergence,
     local_updates,
@@ -46,6 +45,7 @@ from keras_ring._typing import (
     Source,
     Variable,
 )
+from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)

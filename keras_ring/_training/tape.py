@@ -12,11 +12,6 @@ import tensorflow as tf
 from keras_ring._ops.autograph import do_not_convert
 from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._ops.sparse import map_gradient
-from keras_ring._runtime.process_sets import (
-    ProcessSet,
-    global_process_set,
-    shares_nothing,
-)
 from keras_ring._training import (
     initial_values,
     reduction_guard,
@@ -30,6 +25,11 @@ from keras_ring._typing import Gradient, Layer, Structure, Tensor, Variable
 from keras_ring.core import reduce_ops
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.process_sets import (
+    ProcessSet,
+    global_process_set,
+    shares_nothing,
+)
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]

@@ -21,8 +21,8 @@ import tensorflow as tf
 from keras_ring._keras import compat
 from keras_ring._ops import ordering
 from keras_ring._ops.names import variable_path
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._typing import Gradient, Graph, Source, Tensor, Variable
+from keras_ring.core.process_sets import ProcessSet
 
 _MARKS = "_keras_ring_marks"
 

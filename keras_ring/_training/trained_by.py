@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._typing import Model
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 def trained_by(model: Model) -> ProcessSet:

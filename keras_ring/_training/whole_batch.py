@@ -40,7 +40,6 @@ from keras_ring._keras.patching import patch_once
 from keras_ring._ops import reductions, xla
 from keras_ring._ops.names import unique_names, variable_path
 from keras_ring._ops.sparse import map_gradient
-from keras_ring._runtime.process_sets import ProcessSet
 from keras_ring._training.batch_rows import num_rows, rows_between, static_rows
 from keras_ring._typing import (
     Gradient,
@@ -49,6 +48,7 @@ from keras_ring._typing import (
     Variable,
 )
 from keras_ring.core import reduce_ops
+from keras_ring.core.process_sets import ProcessSet
 
 Updates = list[tuple[Variable, Gradient]]
 

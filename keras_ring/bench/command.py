@@ -31,8 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_processor(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Only now: TensorFlow reads the variable when it is imported.
-    from keras_ring._runtime import native
     from keras_ring.bench import ours
+    from keras_ring.core import native
 
     try:
         system = ours.SYSTEMS[arguments.api]()

@@ -11,13 +11,13 @@ from keras_ring._agreement import same_batch, training_end
 from keras_ring._keras import compat, keras
 from keras_ring._model.consistency import EpochComparison
 from keras_ring._model.model_broadcast import broadcast_model
-from keras_ring._runtime.process_sets import (
+from keras_ring._training.local_updates import allow_local_updates
+from keras_ring._typing import Logs, Optimizer, Structure, Variable
+from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
-from keras_ring._training.local_updates import allow_local_updates
-from keras_ring._typing import Logs, Optimizer, Structure, Variable
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from keras_ring._keras import keras
 from keras_ring._model.consistency import require_consistent
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Logs
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]

@@ -22,12 +22,11 @@ from keras_ring._fit import skipped_batches, watching
 from keras_ring._keras import compat, keras
 from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._model import model_state
-from keras_ring._runtime import sight, topology
-from keras_ring._runtime.process_sets import ProcessSet, is_alone
 from keras_ring._training.accumulator import Accumulator
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs, Model, Structure, Variable
-from keras_ring.core import arrays
+from keras_ring.core import arrays, sight, topology
+from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.observe.judge import percent
 
 # The first call traces, and the second one keeps a batch.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
 from keras_ring._typing import Logs
 from keras_ring.callbacks.learning_rate_schedule import (
     LearningRateScheduleCallback,
 )
+from keras_ring.core import topology
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

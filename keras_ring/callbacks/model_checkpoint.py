@@ -12,10 +12,10 @@ from keras_ring._fit import skipped_batches
 from keras_ring._keras import compat, keras
 from keras_ring._model import model_state
 from keras_ring._model.moving_statistics import averaged_statistics
-from keras_ring._runtime import topology
 from keras_ring._typing import Logs, Model
 from keras_ring.checkpoint import saved_files, training_state
 from keras_ring.checkpoint.rank_zero import on_rank_zero
+from keras_ring.core import topology
 from keras_ring.errors import CheckpointError
 
 

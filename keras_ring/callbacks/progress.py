@@ -16,9 +16,9 @@ from keras_ring._fit.figures import Figures
 from keras_ring._fit.summary import rate_text, summary
 from keras_ring._fit.watch import Watch
 from keras_ring._keras import compat, keras
-from keras_ring._runtime import native, topology
 from keras_ring._training.trained_by import trained_by
 from keras_ring._typing import Logs
+from keras_ring.core import native, topology
 
 # Seconds between two lines within an epoch, if no bar can be drawn.
 _LINE_EVERY_SECONDS = 30.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from keras_ring._fit import one_writer, skipped_batches
 from keras_ring._keras import keras
-from keras_ring._runtime import topology
 from keras_ring._typing import Callback, Model
+from keras_ring.core import topology
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]

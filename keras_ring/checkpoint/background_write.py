@@ -17,10 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from keras_ring._agreement.time_budget import Budget
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import global_process_set, is_alone
 from keras_ring.checkpoint.rank_zero import on_rank_zero
-from keras_ring.core import arrays, reduce_ops
+from keras_ring.core import arrays, reduce_ops, topology
+from keras_ring.core.process_sets import global_process_set, is_alone
 
 _ALLOWANCE = 0.1  # seconds of frequent checks whether a write has ended
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from keras_ring._runtime import sight, topology
+from keras_ring.core import sight, topology
 from keras_ring.core.objects import broadcast_object
 from keras_ring.errors import CheckpointError
 

@@ -21,13 +21,13 @@ from keras_ring._model import (
     seeds,
 )
 from keras_ring._model.variables import share
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import global_process_set
 from keras_ring._typing import Model, Optimizer
 from keras_ring._version import __version__
 from keras_ring.checkpoint import background_write, checkpoint_files, rank_state
 from keras_ring.checkpoint.checkpoint_files import Checkpoint, Damaged
 from keras_ring.checkpoint.rank_zero import on_rank_zero
+from keras_ring.core import topology
+from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import CheckpointError
 
 _STATE = "state.npz"

@@ -82,7 +82,7 @@ def _minor(version: object) -> str:
 
 def _check_native(report: Report) -> None:
     try:
-        native = importlib.import_module("keras_ring._runtime.native")
+        native = importlib.import_module("keras_ring.core.native")
         built = dict(native.build_info())
     except Exception as error:
         # A broken library may raise any exception; its text is reported.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.core import arrays
+from keras_ring.core import arrays, process_sets
 from keras_ring.core.objects import allgather_object
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 def require_same(

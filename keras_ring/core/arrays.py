@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._runtime import process_sets
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.core import operations
+from keras_ring.core import operations, process_sets
 from keras_ring.core.docstrings import described
 from keras_ring.core.names import eager_name
 from keras_ring.core.operations import Kind
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import SCALED, Adasum, Average, ReduceOp
 from keras_ring.core.wire_formats import Compression, WireFormat
 

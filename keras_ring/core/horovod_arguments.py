@@ -20,8 +20,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from keras_ring._runtime import notices, process_sets
-from keras_ring.core import reduce_ops
+from keras_ring.core import notices, process_sets, reduce_ops
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

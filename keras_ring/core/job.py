@@ -14,9 +14,10 @@ from dataclasses import asdict
 from importlib import metadata
 
 from keras_ring import _version, errors
-from keras_ring._autotune import worker as autotune
-from keras_ring._runtime import (
+from keras_ring._typing import Communicator
+from keras_ring.core import (
     caught,
+    installs,
     json_logs,
     native,
     notices,
@@ -24,10 +25,9 @@ from keras_ring._runtime import (
     shared_seed,
     start_checks,
 )
-from keras_ring._runtime import process_sets as sets
-from keras_ring._runtime.logs import LogForwarder
-from keras_ring._typing import Communicator
-from keras_ring.core import installs
+from keras_ring.core import process_sets as sets
+from keras_ring.core.autotune import worker as autotune
+from keras_ring.core.logs import LogForwarder
 from keras_ring.engines import known, mpi
 from keras_ring.engines.rank_settings import rank_settings
 from keras_ring.protocol import (

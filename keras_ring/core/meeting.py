@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._runtime import topology
-from keras_ring.core import operations
+from keras_ring.core import operations, topology
 from keras_ring.core.operations import Kind, Operation
 from keras_ring.core.reduce_ops import Max, Min
 from keras_ring.errors import CollectiveError, JobEndedError

@@ -8,11 +8,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from keras_ring._runtime import process_sets, topology
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.core import arrays
+from keras_ring.core import arrays, process_sets, topology
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 # The length that a rank sends for an object that it could not pickle.
 _NO_PICKLE = -1

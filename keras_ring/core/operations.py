@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring._runtime import failures, native
+from keras_ring.core import failures, native
 
 Arrays = list[npt.NDArray[Any]]
 

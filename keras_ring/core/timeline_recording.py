@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring._runtime import native, notices, topology
+from keras_ring.core import native, notices, topology
 from keras_ring.protocol.timeline_parts import parts_directory
 
 # Path of the recording that this process has started.

@@ -14,8 +14,8 @@ import tensorflow as tf
 from keras_ring._agreement import cache_files, same_data
 from keras_ring._agreement.data_parts import DataPart, remember
 from keras_ring._keras import compat
-from keras_ring._runtime import topology
 from keras_ring._typing import Dataset, PyDataset, Structure, Tensor
+from keras_ring.core import topology
 from keras_ring.data.epoch_shuffle import shuffled_by_epoch
 from keras_ring.data.sharded_batches import ShardedPyDataset, shard_generator
 from keras_ring.data.sharded_files import files_of_this_rank

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from keras_ring._keras import compat
-from keras_ring._runtime import topology
 from keras_ring._typing import PyDataset, Structure
+from keras_ring.core import topology
 from keras_ring.data import epochs
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._agreement import same_data
-from keras_ring._runtime import topology
 from keras_ring._typing import Dataset, Tensor
+from keras_ring.core import topology
 from keras_ring.core.objects import allgather_object
 
 _FILES_AT_A_TIME = 16

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.launcher.usage import UsageError
 from keras_ring.protocol import auto_options, contract
 

@@ -15,7 +15,7 @@ JOB_KEY = "KERAS_RING_JOB_KEY"
 # The name of a file with the key, for engines that provide files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
 GENERATION = "KERAS_RING_GENERATION"
-# Set by a rank for the processes that it starts (`_runtime.parent_rank`).
+# Set by a rank for the processes that it starts (`core.parent_rank`).
 PARENT_RANK = "KERAS_RING_PARENT_RANK"
 ERROR_FILE = "KERAS_RING_ERROR_FILE"
 HOST_ID = "KERAS_RING_HOST_ID"

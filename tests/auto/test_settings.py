@@ -3,7 +3,7 @@
 import pytest
 
 from keras_ring._auto.settings import AutoSettings, settings_of
-from keras_ring._runtime import start_checks
+from keras_ring.core import start_checks
 from keras_ring.protocol import auto_options, contract
 
 PREFIX = "KERAS_RING_AUTO"

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(90)
 LOOK = """
 import os
 import keras_ring as kr
-from keras_ring._runtime import arena
+from keras_ring.core import arena
 path = os.environ.get("PYTHONPATH", "")
 if kr.size() == 2:
     print("right", "KERAS_RING_AUTO" in os.environ, "/hook" in path)

@@ -43,7 +43,7 @@ def train(scale, *, fails=None, dies=None):
     import signal
     import tensorflow as tf
     import keras_ring as kr
-    from keras_ring._runtime import arena
+    from keras_ring.core import arena
     kr.init()
     if kr.rank() == fails:
         raise KeyError("of a rank")

@@ -15,9 +15,8 @@ import tensorflow as tf
 
 from keras_ring._ops import gathers, reduction_calls, reductions
 from keras_ring._ops.compression import Compression
-from keras_ring._runtime import topology
-from keras_ring._runtime.process_sets import ProcessSet, global_process_set
-from keras_ring.core import arrays, reduce_ops
+from keras_ring.core import arrays, reduce_ops, topology
+from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 # What ranks compare, by the names of exchanges.
 _COMPARISONS = ("initial_values/", "training_state/", "fit/files")

@@ -67,9 +67,9 @@ def test_before_init_there_is_no_job(ring, monkeypatch):
         raise AssertionError("asked for the size of no job")
 
     monkeypatch.setattr(
-        "keras_ring._runtime.topology.is_initialized", lambda: False
+        "keras_ring.core.topology.is_initialized", lambda: False
     )
-    monkeypatch.setattr("keras_ring._runtime.topology.size", size)
+    monkeypatch.setattr("keras_ring.core.topology.size", size)
     fit(make_model("sgd"))
 
 

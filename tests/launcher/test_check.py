@@ -16,7 +16,7 @@ def native(monkeypatch):
     """Stands in for the native library, built for a given TensorFlow."""
 
     def build(version):
-        module = types.ModuleType("keras_ring._runtime.native")
+        module = types.ModuleType("keras_ring.core.native")
         module.build_info = lambda: {
             "tf_version_built": version,
             "compiler": "g++",
@@ -25,7 +25,7 @@ def native(monkeypatch):
         }
         tensorflow = types.ModuleType("tensorflow")
         tensorflow.__version__ = "2.21.0"
-        monkeypatch.setitem(sys.modules, "keras_ring._runtime.native", module)
+        monkeypatch.setitem(sys.modules, "keras_ring.core.native", module)
         monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
         monkeypatch.setitem(sys.modules, "keras", tensorflow)
         monkeypatch.setattr(metadata, "version", lambda name: "1.0")
@@ -59,7 +59,7 @@ def test_what_cannot_be_imported_is_told_with_its_cure(
     native, capsys, monkeypatch
 ):
     native("2.21.0")
-    monkeypatch.setitem(sys.modules, "keras_ring._runtime.native", None)
+    monkeypatch.setitem(sys.modules, "keras_ring.core.native", None)
     monkeypatch.setitem(sys.modules, "keras", None)
     assert main(["check", "--json"]) == 1
     missing = json.loads(capsys.readouterr().out)["missing"]

@@ -59,7 +59,7 @@ RANK = """
 import logging, sys, threading, warnings
 import keras_ring as kr
 kr.init()
-from keras_ring._runtime import sight
+from keras_ring.core import sight
 sight.count("fit_steps", 120)
 from absl import logging as absl_logging
 absl_logging.warning("keras_ring: of keras_ring")

@@ -22,7 +22,7 @@ import json, os, sys, time
 from pathlib import Path
 import numpy as np
 import keras_ring as kr
-from keras_ring._runtime import sight
+from keras_ring.core import sight
 kr.init()
 here = Path(sys.argv[1])
 value = np.ones(1000, "float32")

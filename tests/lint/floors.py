@@ -31,7 +31,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 CPP_FLOORS = read_floors((_ROOT / "tools/bazel/floors.bzl").read_text())
 # What adapters see of the core: its C interface, and a table that is nothing
 # but a macro.
-ADAPTERS = ("tf_ops", "keras_ring/_runtime")
+ADAPTERS = ("tf_ops", "keras_ring/core")
 _ADAPTER_HEADERS = {"csrc/capi/keras_ring.h", "csrc/base/dtype_table.h"}
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -160,11 +160,11 @@ def python_problems(path: str, text: str) -> list[str]:
             problems.append(f"imports {module}")
         if module == "relative import":
             problems.append("relative import; write keras_ring...")
-        if _within(module, "keras_ring._core") and path != "_runtime/native.py":
-            problems.append(f"imports {module}; only _runtime/native.py does")
+        if _within(module, "keras_ring._core") and path != "core/native.py":
+            problems.append(f"imports {module}; only core/native.py does")
         # prctl before exec: no library of ours is there.
         alone = (
-            "_runtime/native.py",
+            "core/native.py",
             "launcher/child.py",
         )
         if _within(module, "ctypes") and path not in alone:
@@ -180,7 +180,7 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
 # no room of its own. The order is that of the floors: nothing imports what
 # comes after it, and imports in functions count.
-_OPS = ("_keras", "protocol", "_runtime", "core", "_ops")
+_OPS = ("_keras", "protocol", "core", "_ops")
 _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "observe", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
@@ -191,16 +191,8 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "engines": ("protocol",),
     "_keras": (),
     "schedules": ("_keras",),
-    "_runtime": ("engines", "protocol"),
-    "_autotune": ("_runtime",),
-    "core": (
-        "protocol",
-        "engines",
-        "observe/timeline",
-        "_runtime",
-        "_autotune",
-    ),
-    "_ops": ("_runtime", "core"),
+    "core": ("protocol", "engines", "observe/timeline"),
+    "_ops": ("protocol", "core"),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
     "_model": _TRAINING,
@@ -210,11 +202,11 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "callbacks": _CALLBACKS,
     "_inference": (*_CALLBACKS, "callbacks"),
     "_installs": (*_CALLBACKS, "callbacks"),
-    "_saved_classes": ("_runtime", "_keras", "schedules", "_model"),
+    "_saved_classes": ("core", "_keras", "schedules", "_model"),
     "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
     "auto": ("_auto",),
     "job": ("protocol", "core", "_installs", "auto"),
-    "launcher": ("protocol", "observe", "_runtime"),
+    "launcher": ("protocol", "observe", "core"),
     "cli": ("protocol", "observe", "engines", "launcher"),
     "ray": ("protocol", "engines", "launcher", "job"),
     "_builds": ("protocol", "cli"),
@@ -227,24 +219,18 @@ _LIGHT = ("protocol", "observe", "engines", "launcher", "cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 _HEAVY = (*_FRAMEWORKS, "numpy", "absl")
 # What has no framework.
-_FRAMEWORKLESS = (
-    *_LIGHT,
-    "observe/timeline",
-    "_autotune",
-    "core",
-    "observe/report",
-)
+_FRAMEWORKLESS = (*_LIGHT, "observe/timeline", "core", "observe/report")
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
-    "bench/command.py": ("keras_ring._runtime", "keras_ring._runtime.native"),
-    "cli/check.py": ("keras_ring._runtime.native",),
+    "bench/command.py": ("keras_ring.core", "keras_ring.core.native"),
+    "cli/check.py": ("keras_ring.core.native",),
     "cli/bench.py": ("keras_ring.bench.command",),
     "cli/report.py": ("keras_ring.observe.report.command",),
     "launcher/function_rank.py": ("keras_ring.auto",),
     "ray/rank.py": ("keras_ring.auto",),
     "launcher/timelines.py": ("keras_ring.observe.timeline.merge",),
-    "_runtime/native.py": ("keras_ring._core",),
+    "core/native.py": ("keras_ring._core",),
 }
 
 

@@ -95,7 +95,7 @@ floor("csrc/collective/kernels", copts = COPTS, deps = {PARTS})
 )
 FLAGS = 'COPTS = ["-Wall"]\nFAST_COPTS = ["-O3", "-mavx2"]\n'
 CMAKE_FLAGS = "# A comment.\nset(FAST_COPTS -O3\n    -mavx2)\n"
-OPS = "add_adapter(x a_op.cc\n  b_op.cc)\nadd(../keras_ring/_runtime/core.cc)"
+OPS = "add_adapter(x a_op.cc\n  b_op.cc)\nadd(../keras_ring/core/core.cc)"
 
 
 def test_right_files_pass():

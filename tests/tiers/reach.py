@@ -61,10 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("observe/report", "engines", "job"),
     ),
     "model": (),
-    "multiprocess": (
-        *("csrc", "tf_ops", "_runtime", "_ops", "_autotune", "_agreement"),
-        *("core", "job"),
-    ),
+    "multiprocess": (*("csrc", "tf_ops", "core", "_ops", "_agreement", "job"),),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {("job", "auto")}
@@ -219,7 +216,7 @@ LANES: dict[str, tuple[str, ...]] = {
         *("tf_ops/CMakeLists", "tools/test_package.sh", "tools/build_core.sh"),
         *("tools/cmake/", "MANIFEST.in", "LICENSE", "README.md"),
         *("keras_ring/cli/templates/", "keras_ring/observe/report/templates/"),
-        *("keras_ring/_runtime/native.py", "keras_ring/_builds.py"),
+        *("keras_ring/core/native.py", "keras_ring/_builds.py"),
         *("keras_ring/_version.py", "keras_ring/__init__.py"),
         *("tools/build_backend.py", "tools/target_tensorflow.py"),
         "tools/check_source_archive.py",

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from keras_ring import errors
-from keras_ring._runtime import arena, native
+from keras_ring.core import arena, native
 from tests.tiers import few
 
 MAPPED = "keras_ring tensors"

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_ring._autotune import worker as worker_module
-from keras_ring._autotune.kept import KeptSettings, Kind, directory_of
-from keras_ring._autotune.knobs import Knob, defaults, knobs_of
-from keras_ring._autotune.log_file import TuningLog
-from keras_ring._autotune.proposals import OptunaProposals
-from keras_ring._autotune.samples import Reading, Sampler
-from keras_ring._autotune.tuning import tuning
-from keras_ring._autotune.verdict import MOST_PAIRS, Comparison
-from keras_ring._autotune.worker import Autotune, TunedJob, Worker
+from keras_ring.core.autotune import worker as worker_module
+from keras_ring.core.autotune.kept import KeptSettings, Kind, directory_of
+from keras_ring.core.autotune.knobs import Knob, defaults, knobs_of
+from keras_ring.core.autotune.log_file import TuningLog
+from keras_ring.core.autotune.proposals import OptunaProposals
+from keras_ring.core.autotune.samples import Reading, Sampler
+from keras_ring.core.autotune.tuning import tuning
+from keras_ring.core.autotune.verdict import MOST_PAIRS, Comparison
+from keras_ring.core.autotune.worker import Autotune, TunedJob, Worker
 from keras_ring.errors import ConfigurationError
 from tests import tiers
 from tests.unit.autotune_surfaces import KNOBS, Surface

@@ -7,7 +7,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_ring._runtime import caught, op_errors
+from keras_ring._ops import op_errors
+from keras_ring.core import caught
 from keras_ring.protocol import error_file
 
 
@@ -97,7 +98,7 @@ def test_what_is_handled_when_the_program_leaves(core, status, told):
 
 def test_leaving_goes_on_as_before():
     program = (
-        "from keras_ring._runtime import caught; import sys\n"
+        "from keras_ring.core import caught; import sys\n"
         "caught.install()\nsys.exit('text')"
     )
     done = subprocess.run(

@@ -16,8 +16,8 @@ from keras_ring.data.sharded_files import divided
 @contextlib.contextmanager
 def job(rank, size):
     with (
-        mock.patch("keras_ring._runtime.topology.rank", lambda: rank),
-        mock.patch("keras_ring._runtime.topology.size", lambda: size),
+        mock.patch("keras_ring.core.topology.rank", lambda: rank),
+        mock.patch("keras_ring.core.topology.size", lambda: size),
     ):
         yield
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import keras_ring as kr
-from keras_ring._runtime import native
+from keras_ring.core import native
 from tests.documented import blocks
 from tests.tiers import few
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from keras_ring._runtime.import_hooks import ImportHooks
+from keras_ring.core.import_hooks import ImportHooks
 
 OUTER, INNER = "kr_outer_framework", "kr_inner_framework"
 

@@ -9,8 +9,8 @@ import types
 
 import pytest
 
-from keras_ring._runtime import json_logs, native
-from keras_ring._runtime.json_logs import JsonFormatter
+from keras_ring.core import json_logs, native
+from keras_ring.core.json_logs import JsonFormatter
 from keras_ring.errors import ConfigurationError
 from keras_ring.launcher import usage
 from keras_ring.launcher.json_format import JsonFormat

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.observe.pages import read_page
 from tests.unit.status_pages import UNITS, PageFile
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_ring._runtime import parent_rank
+from keras_ring.core import parent_rank
 from keras_ring.protocol import contract
 from keras_ring.protocol.contract import RankContract
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 import keras_ring as kr
-from keras_ring._runtime import process_sets
+from keras_ring.core import process_sets
 
 
 @pytest.fixture

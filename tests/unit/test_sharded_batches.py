@@ -15,8 +15,8 @@ from keras_ring.data import epochs, shard
 @contextlib.contextmanager
 def job(rank, size):
     with (
-        mock.patch("keras_ring._runtime.topology.rank", lambda: rank),
-        mock.patch("keras_ring._runtime.topology.size", lambda: size),
+        mock.patch("keras_ring.core.topology.rank", lambda: rank),
+        mock.patch("keras_ring.core.topology.size", lambda: size),
     ):
         yield
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from keras_ring._runtime import native, start_checks
-from keras_ring.core import installs, job
+from keras_ring.core import installs, job, native, start_checks
 from keras_ring.errors import ConfigurationError
 
 KNOWN = ["KERAS_RING_FUSION_THRESHOLD", "KERAS_RING_STALL_CHECK_TIME"]

@@ -7,7 +7,7 @@ import pytest
 
 import keras_ring as kr
 from keras_ring._model import synchronized_normalization
-from keras_ring._runtime import topology
+from keras_ring.core import topology
 
 
 def model_of(layer):

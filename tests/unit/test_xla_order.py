@@ -110,7 +110,7 @@ def test_random_programs_with_variables_have_no_cycle(seed):
 
 
 def test_gradients_of_a_step_share_one_wait(monkeypatch):
-    from keras_ring._runtime import topology
+    from keras_ring.core import topology
 
     monkeypatch.setattr(topology, "is_initialized", lambda: True)
     monkeypatch.setattr(topology, "size", lambda: 2)

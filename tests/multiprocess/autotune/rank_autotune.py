@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._runtime import native
+from keras_ring.core import native
 
 # Small ones that fuse, and some that are cut into parts.
 _SIZES = (3, 1000, 17, 40_000, 300_000, 5)

@@ -19,7 +19,7 @@ def begin(ranks=None):
     kr.init(process_sets=None if ranks is None else [ranks])
     _process_set = kr.global_process_set
     if ranks is not None:
-        from keras_ring._runtime import process_sets
+        from keras_ring.core import process_sets
 
         _process_set = process_sets.with_ranks(ranks)
         assert _process_set.process_set_id == 1

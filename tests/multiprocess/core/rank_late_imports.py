@@ -5,7 +5,7 @@ import time
 
 import keras_ring as kr
 from keras_ring import errors
-from keras_ring._runtime import import_hooks
+from keras_ring.core import import_hooks
 
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._runtime import sight
+from keras_ring.core import sight
 from tests.harness import notify
 
 TENSORS = {"large": 300_000, "small": 7}

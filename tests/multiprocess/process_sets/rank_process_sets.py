@@ -290,7 +290,7 @@ def _sum_in(process_set):
 
 
 def _added(number):
-    from keras_ring._runtime import process_sets
+    from keras_ring.core import process_sets
 
     return process_sets.by_id(number)
 

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keras_ring._autotune.kept import KeptSettings, Kind, directory_of
-from keras_ring._autotune.knobs import (
+from keras_ring.core import notices
+from keras_ring.core.autotune.kept import KeptSettings, Kind, directory_of
+from keras_ring.core.autotune.knobs import (
     Knob,
     Setting,
     defaults,
     knobs_of,
     text_of,
 )
-from keras_ring._autotune.log_file import TuningLog
-from keras_ring._autotune.proposals import OptunaProposals
-from keras_ring._autotune.samples import Reading, Sampler
-from keras_ring._autotune.tuning import Trial, Tuning, tuning
-from keras_ring._runtime import notices
+from keras_ring.core.autotune.log_file import TuningLog
+from keras_ring.core.autotune.proposals import OptunaProposals
+from keras_ring.core.autotune.samples import Reading, Sampler
+from keras_ring.core.autotune.tuning import Trial, Tuning, tuning
 
 _PREFIX = "KERAS_RING_AUTOTUNE"
 # Seconds between two readings of the counters. One takes microseconds.

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from keras_ring import errors
-from keras_ring._runtime import native, notices
+from keras_ring.core import native, notices
 
 # In the order of the native LogLevel.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)

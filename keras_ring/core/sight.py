@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 
 # The phases of slices, with their numbers in the core.
 PHASES = {

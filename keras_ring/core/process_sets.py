@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from keras_ring._runtime import failures, native, topology
+from keras_ring.core import failures, native, topology
 
 
 class ProcessSet:

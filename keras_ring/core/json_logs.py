@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from keras_ring import errors
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.protocol import contract, error_file
 from keras_ring.protocol.error_text import one_line
 from keras_ring.protocol.job_id import job_id

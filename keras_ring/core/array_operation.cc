@@ -1,4 +1,4 @@
-#include "keras_ring/_runtime/array_operation.h"
+#include "keras_ring/core/array_operation.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "keras_ring/_runtime/status_error.h"
+#include "keras_ring/core/status_error.h"
 
 namespace keras_ring {
 

@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.protocol import error_file
 from keras_ring.protocol.error_file import RankError
 

@@ -13,7 +13,7 @@ import os
 import sys
 
 from keras_ring import errors
-from keras_ring._runtime import import_hooks, native, parent_rank
+from keras_ring.core import import_hooks, native, parent_rank
 from keras_ring.engines import known
 from keras_ring.protocol import contract
 

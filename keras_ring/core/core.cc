@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "csrc/capi/keras_ring.h"
-#include "keras_ring/_runtime/array_operation.h"
-#include "keras_ring/_runtime/status_error.h"
+#include "keras_ring/core/array_operation.h"
+#include "keras_ring/core/status_error.h"
 
 namespace keras_ring {
 namespace {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-from keras_ring._runtime import native
+from keras_ring.core import native
 from keras_ring.protocol import auto_options, contract
 
 _PREFIX = "KERAS_RING_"

@@ -1,6 +1,6 @@
 // Collectives of NumPy arrays, over the C interface.
-#ifndef KERAS_RING_RUNTIME_ARRAY_OPERATION_H_
-#define KERAS_RING_RUNTIME_ARRAY_OPERATION_H_
+#ifndef KERAS_RING_CORE_ARRAY_OPERATION_H_
+#define KERAS_RING_CORE_ARRAY_OPERATION_H_
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -60,4 +60,4 @@ class ArrayOperation {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_RUNTIME_ARRAY_OPERATION_H_
+#endif  // KERAS_RING_CORE_ARRAY_OPERATION_H_

@@ -1,6 +1,6 @@
 // A KrStatus as an exception, which Python sees as _core.StatusError.
-#ifndef KERAS_RING_RUNTIME_STATUS_ERROR_H_
-#define KERAS_RING_RUNTIME_STATUS_ERROR_H_
+#ifndef KERAS_RING_CORE_STATUS_ERROR_H_
+#define KERAS_RING_CORE_STATUS_ERROR_H_
 
 #include <string>
 
@@ -24,4 +24,4 @@ inline void ThrowIfError(KrStatus* status) {
 
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_RUNTIME_STATUS_ERROR_H_
+#endif  // KERAS_RING_CORE_STATUS_ERROR_H_

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._runtime import caught, failures
+from keras_ring.core import caught, failures
 from keras_ring.protocol.error_text import cause
 
 _HOOKED = "_keras_ring_hooked"

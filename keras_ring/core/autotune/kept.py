@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_ring._autotune.knobs import Knob, Setting
 from keras_ring._version import __version__
+from keras_ring.core.autotune.knobs import Knob, Setting
 
 _FORMAT = 1
 # A larger file was not written by keras_ring.

@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from keras_ring._autotune.knobs import Setting
-from keras_ring._autotune.proposals import Proposals
-from keras_ring._autotune.verdict import Comparison
+from keras_ring.core.autotune.knobs import Setting
+from keras_ring.core.autotune.proposals import Proposals
+from keras_ring.core.autotune.verdict import Comparison
 
 # How many of the settings that were tried are measured again, and how often.
 # One sample is noisy: the best of many is likely to be a lucky one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keras_ring import errors
-from keras_ring._runtime import caught
+from keras_ring.core import caught
 
 _BY_CODE: dict[str, type[errors.CollectiveError]] = {
     each.code: each

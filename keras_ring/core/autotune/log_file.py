@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring._autotune.knobs import Knob, Setting, text_of
-from keras_ring._runtime import notices
+from keras_ring.core import notices
+from keras_ring.core.autotune.knobs import Knob, Setting, text_of
 
 
 class TuningLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring import errors
-from keras_ring._runtime import native
+from keras_ring.core import native
 
 
 def is_initialized() -> bool:
