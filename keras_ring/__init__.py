@@ -41,29 +41,6 @@ if TYPE_CHECKING:
         broadcast_global_variables,
         broadcast_variables,
     )
-    from keras_ring._ops.compression import Compression
-    from keras_ring._ops.gathers import (
-        allgather,
-        alltoall,
-        barrier,
-        broadcast,
-        grouped_allgather,
-        join,
-    )
-    from keras_ring._ops.libraries import xla_built
-    from keras_ring._ops.reductions import (
-        allreduce,
-        grouped_allreduce,
-        grouped_reducescatter,
-        reducescatter,
-    )
-    from keras_ring._ops.topology_ops import (
-        local_rank_op,
-        local_size_op,
-        process_set_included_op,
-        rank_op,
-        size_op,
-    )
     from keras_ring._training.local_updates import allow_local_updates
     from keras_ring._training.optimizer import (
         DistributedOptimizer,
@@ -109,6 +86,29 @@ if TYPE_CHECKING:
     )
     from keras_ring.job import init, shutdown
     from keras_ring.launcher.function_job import run
+    from keras_ring.tensorflow.compression import Compression
+    from keras_ring.tensorflow.gathers import (
+        allgather,
+        alltoall,
+        barrier,
+        broadcast,
+        grouped_allgather,
+        join,
+    )
+    from keras_ring.tensorflow.libraries import xla_built
+    from keras_ring.tensorflow.reductions import (
+        allreduce,
+        grouped_allreduce,
+        grouped_reducescatter,
+        reducescatter,
+    )
+    from keras_ring.tensorflow.topology_ops import (
+        local_rank_op,
+        local_size_op,
+        process_set_included_op,
+        rank_op,
+        size_op,
+    )
 
 # The module of each public name. If the value is None, the name is a module.
 _HOMES = {
@@ -143,8 +143,8 @@ _HOMES = {
     "start_timeline": "core.timeline_recording",
     "stop_timeline": "core.timeline_recording",
     "size": "core.topology",
-    "xla_built": "_ops.libraries",
-    "Compression": "_ops.compression",
+    "xla_built": "tensorflow.libraries",
+    "Compression": "tensorflow.compression",
     "allgather_object": "core.objects",
     "broadcast_": "_model.variables",
     "broadcast_global_variables": "_model.variables",
@@ -161,16 +161,16 @@ _HOMES = {
     "Product": "core.reduce_ops",
     "ReduceOp": "core.reduce_ops",
     "Sum": "core.reduce_ops",
-    "allgather": "_ops.gathers",
-    "allreduce": "_ops.reductions",
-    "alltoall": "_ops.gathers",
-    "barrier": "_ops.gathers",
-    "broadcast": "_ops.gathers",
-    "grouped_allgather": "_ops.gathers",
-    "grouped_allreduce": "_ops.reductions",
-    "grouped_reducescatter": "_ops.reductions",
-    "join": "_ops.gathers",
-    "reducescatter": "_ops.reductions",
+    "allgather": "tensorflow.gathers",
+    "allreduce": "tensorflow.reductions",
+    "alltoall": "tensorflow.gathers",
+    "barrier": "tensorflow.gathers",
+    "broadcast": "tensorflow.gathers",
+    "grouped_allgather": "tensorflow.gathers",
+    "grouped_allreduce": "tensorflow.reductions",
+    "grouped_reducescatter": "tensorflow.reductions",
+    "join": "tensorflow.gathers",
+    "reducescatter": "tensorflow.reductions",
     "DistributedOptimizer": "_training.optimizer",
     "ProcessSet": "core.process_sets",
     "add_process_set": "core.process_sets",
@@ -183,11 +183,11 @@ _HOMES = {
     "SyncBatchNormalization": "_model.sync_batch_normalization",
     "DistributedGradientTape": "_training.tape",
     "PartialDistributedGradientTape": "_training.tape",
-    "local_rank_op": "_ops.topology_ops",
-    "local_size_op": "_ops.topology_ops",
-    "process_set_included_op": "_ops.topology_ops",
-    "rank_op": "_ops.topology_ops",
-    "size_op": "_ops.topology_ops",
+    "local_rank_op": "tensorflow.topology_ops",
+    "local_size_op": "tensorflow.topology_ops",
+    "process_set_included_op": "tensorflow.topology_ops",
+    "rank_op": "tensorflow.topology_ops",
+    "size_op": "tensorflow.topology_ops",
 }
 
 __all__ = [

@@ -37,7 +37,7 @@ def _check_tensorflow() -> None:
         BuildMismatchError: If the program has imported such a TensorFlow.
     """
     if sys.modules.get("tensorflow") is not None:
-        from keras_ring._ops import libraries
+        from keras_ring.tensorflow import libraries
 
         libraries.ops()
 
@@ -68,7 +68,7 @@ def _install() -> None:
 
 
 def _install_in_tensorflow() -> None:
-    from keras_ring._ops import op_errors
+    from keras_ring.tensorflow import op_errors
 
     op_errors.install()
     json_logs.format_new_handlers()

@@ -3,7 +3,7 @@
 // All are stateful: TensorFlow must not fold one whose input is a constant,
 // merge twins, or drop one whose result is unused, because the other ranks
 // wait for it. What that costs (automatic control dependencies would run them
-// one after another) is taken back in keras_ring/_ops/ordering.py.
+// one after another) is taken back in keras_ring/tensorflow/ordering.py.
 //
 // All are marked as communication, or TensorFlow would turn kUnavailable (a
 // lost peer) into kInternal.

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from keras_ring._agreement import fingerprints
 from keras_ring._agreement.fingerprints import DIGEST_BYTES
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import Variable
 from keras_ring.core import arrays
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow.names import variable_path
 
 _PARTS = 1024  # parts of an array whose checksums one exchange compares
 _SHOWN = 8  # ranks that a message names

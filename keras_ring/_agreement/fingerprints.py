@@ -22,10 +22,10 @@ import tensorflow as tf
 from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
 from keras_ring._keras import compat
-from keras_ring._ops import tensors
 from keras_ring._typing import Variable
 from keras_ring.core import topology
 from keras_ring.protocol import cores
+from keras_ring.tensorflow import tensors
 
 DIGEST_BYTES = 16
 _PIECE = 1 << 20  # bytes that one checksum covers

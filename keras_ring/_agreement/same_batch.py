@@ -28,7 +28,6 @@ from keras_ring._agreement.next_batch import (
 )
 from keras_ring._agreement.rank_names import SHOWN, rank_list
 from keras_ring._keras import compat
-from keras_ring._ops import execution
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.core import arrays, topology
 from keras_ring.core.process_sets import (
@@ -36,6 +35,7 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring.tensorflow import execution
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_ring._keras import compat
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import Variable
 from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow.names import variable_path
 
 # An attribute of a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"

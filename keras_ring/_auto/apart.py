@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import reductions
 from keras_ring._typing import Tensor
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.tensorflow import reductions
 
 Updates = list[tuple[str, Tensor]]
 

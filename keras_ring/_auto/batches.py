@@ -19,11 +19,11 @@ from keras_ring._auto.settings import AutoSettings
 from keras_ring._keras.batch_source import BatchIterator, Source
 from keras_ring._keras.steps import steps
 from keras_ring._model import metric_state
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training.batch_rows import num_rows, rows_between
 from keras_ring._typing import Dataset, Structure, Tensor
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.tensorflow.autograph import do_not_convert
 
 _PURPOSE = "ranks have parts of the data of one process"
 

@@ -17,11 +17,11 @@ from keras_ring._auto import script
 from keras_ring._auto.said import count
 from keras_ring._keras.batch_source import BatchIterator
 from keras_ring._keras.steps import steps
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training.batch_rows import num_rows
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.tensorflow.autograph import do_not_convert
 
 # The message of TensorFlow when the assertion fails.
 _BEFORE, _AFTER = "keras_ring: a batch of", "has fewer rows than ranks"

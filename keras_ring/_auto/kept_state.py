@@ -29,11 +29,11 @@ from keras_ring._auto.said import say
 from keras_ring._auto.state_ways import Possible, Values, Way
 from keras_ring._keras import compat
 from keras_ring._model.variables import share
-from keras_ring._ops import gathers
 from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
+from keras_ring.tensorflow import gathers
 
 _OF_MODEL = "_keras_ring_kept_state"
 _NAME = "auto/state"

@@ -28,13 +28,13 @@ from keras_ring._auto.ways import Way
 from keras_ring._keras import compat
 from keras_ring._keras.steps import steps
 from keras_ring._model.variables import share
-from keras_ring._ops import gathers, reductions
 from keras_ring._training import batch_rows, weighted_losses, whole_batch
 from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
+from keras_ring.tensorflow import gathers, reductions
 
 
 class Call:

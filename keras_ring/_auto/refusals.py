@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from keras_ring._auto import ending, passes, script, update_search
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.names import variable_path
 from keras_ring._training import reduction_guard
 from keras_ring._typing import Optimizer, Source
 from keras_ring.errors import AutoError, KerasRingError
+from keras_ring.tensorflow.names import variable_path
 
 _PURPOSE = "what cannot be done exactly on all ranks is an error"
 _STRATEGIES = (

@@ -18,11 +18,11 @@ import tensorflow as tf
 from keras_ring._auto import ways
 from keras_ring._auto.ways import Way, Ways
 from keras_ring._keras.steps import steps
-from keras_ring._ops import reductions
 from keras_ring._training import whole_batch
 from keras_ring._typing import Logs, Model
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.tensorflow import reductions
 
 _OF_MODEL = "_keras_ring_returned"
 # Between a result from a graph and one that is computed from the same state.

@@ -20,12 +20,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._auto.said import say
-from keras_ring._ops import xla
 from keras_ring._typing import Dataset, Model, Operation, Structure, Tensor
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
+from keras_ring.tensorflow import xla
 
 _SLOTS = 1024  # number of last batches whose digests are kept
 _DIGEST_BYTES = 8

@@ -20,10 +20,10 @@ from keras_ring._auto import (
     state_ways,
 )
 from keras_ring._auto.state_ways import Possible
-from keras_ring._ops.names import unique_names, variable_path
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Graph, Model, Tensor, Variable
 from keras_ring.errors import AutoError
+from keras_ring.tensorflow.names import unique_names, variable_path
 
 
 @contextlib.contextmanager

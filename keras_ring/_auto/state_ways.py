@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import reductions
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Tensor
 from keras_ring.core import reduce_ops, topology
+from keras_ring.tensorflow import reductions
 
 Array = npt.NDArray[Any]
 # Tolerances, by the bytes of a type: relative to the largest change, because

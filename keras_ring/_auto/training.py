@@ -43,7 +43,6 @@ from keras_ring._model import metric_state, model_optimizers
 from keras_ring._model.sync_batch_normalization import (
     counted_moments_of_all_ranks,
 )
-from keras_ring._ops import gathers
 from keras_ring._training import (
     batch_rows,
     no_rows,
@@ -66,6 +65,7 @@ from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
+from keras_ring.tensorflow import gathers
 
 _PURPOSE = "a program of one process trains on all ranks"
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops import gathers, reductions
 from keras_ring.core import reduce_ops
+from keras_ring.tensorflow import gathers, reductions
 
 Values = Sequence[npt.NDArray[np.generic]]
 

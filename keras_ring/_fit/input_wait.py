@@ -17,9 +17,9 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import libraries, ordering
 from keras_ring._typing import Structure, Tensor
 from keras_ring.core import native, topology
+from keras_ring.tensorflow import libraries, ordering
 
 _PURPOSE = "the time that it takes is measured"
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._inference.parts import Part, part_of
-from keras_ring._ops import gathers
 from keras_ring._typing import Callback, Model, Structure
 from keras_ring.callbacks.metric_average import MetricAverageCallback
 from keras_ring.core.objects import allgather_object
@@ -19,6 +18,7 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring.tensorflow import gathers
 
 
 def evaluate(

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._ops.execution import is_graph_program
 from keras_ring._typing import Layer, Model
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.errors import ConsistencyError
+from keras_ring.tensorflow.execution import is_graph_program
 
 # Attributes of such layers, besides a vocabulary. Those of `Normalization` are
 # arguments that replace `adapt`.

@@ -9,7 +9,6 @@ from keras_ring._keras import compat
 from keras_ring._model import adapted_layers, model_optimizers
 from keras_ring._model.synchronized_normalization import require_all_ranks
 from keras_ring._model.variables import share
-from keras_ring._ops.execution import is_graph_program
 from keras_ring._training import initial_values
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._typing import Model, Optimizer, Variable
@@ -19,6 +18,7 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring.tensorflow.execution import is_graph_program
 
 
 def broadcast_model(

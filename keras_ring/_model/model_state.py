@@ -20,9 +20,9 @@ from keras_ring._model.model_optimizers import (
     local_slots,
     optimizers_of,
 )
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import Model, Optimizer, Variable
 from keras_ring.errors import CheckpointError
+from keras_ring.tensorflow.names import variable_path
 
 _OVERHEAD = 8192  # bytes for each variable in a file
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from keras_ring._keras import compat, keras
 from keras_ring._model.sync_batch_normalization import SyncBatchNormalization
-from keras_ring._ops import reductions
 from keras_ring._typing import Model
 from keras_ring.core import reduce_ops, topology
+from keras_ring.tensorflow import reductions
 
 
 @contextlib.contextmanager

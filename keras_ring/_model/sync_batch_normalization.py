@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat, keras
-from keras_ring._ops import reductions
-from keras_ring._ops.names import unique_names
 from keras_ring._typing import Model, Tensor, Variable
 from keras_ring.core import process_sets, reduce_ops
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import reductions
+from keras_ring.tensorflow.names import unique_names
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")

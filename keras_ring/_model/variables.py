@@ -8,9 +8,6 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from keras_ring._model import seeds
-from keras_ring._ops import gathers, tensors
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import DType, Operation, Structure, Tensor, Variable
 from keras_ring.core import native, process_sets, topology
 from keras_ring.core.agreement import require_same
@@ -18,6 +15,9 @@ from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.objects import require_member
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import gathers, tensors
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.names import variable_path
 
 # Largest size of a broadcast, unless a single variable is larger.
 _GROUP_BYTES = 64 << 20

@@ -35,7 +35,6 @@ from keras_ring._agreement.looks import LONGEST, Looks
 from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.names import variable_path
 from keras_ring._training import initial_values, optimizer_state
 from keras_ring._typing import (
     Graph,
@@ -49,6 +48,7 @@ from keras_ring._typing import (
 from keras_ring.core.arrays import has_joined
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.errors import ConsistencyError
+from keras_ring.tensorflow.names import variable_path
 
 _PURPOSE = "what ranks train is compared from time to time"
 # Attribute of the graph of a function: the trainings that it updates.

@@ -32,13 +32,13 @@ from keras_ring._agreement import shared_paths
 from keras_ring._agreement.difference import Difference, first_difference
 from keras_ring._agreement.shared_paths import shared_path
 from keras_ring._keras import compat
-from keras_ring._ops import xla
-from keras_ring._ops.names import variable_path
 from keras_ring._training import local_updates
 from keras_ring._typing import Operation, Source, Tensor, Variable
 from keras_ring.core.arrays import has_joined
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.errors import ConsistencyError
+from keras_ring.tensorflow import xla
+from keras_ring.tensorflow.names import variable_path
 
 # Attributes of a TensorFlow variable: the ranks with which it was compared,
 # those with which it is not to be compared, and, by ranks, the number of

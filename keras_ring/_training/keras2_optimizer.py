@@ -21,7 +21,6 @@ import tensorflow as tf
 from keras_ring._keras import keras2_variables
 from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._training import (
     divergence,
     initial_values,
@@ -51,6 +50,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.tensorflow.autograph import do_not_convert
 
 
 def family_of(optimizer: Optimizer) -> ModuleType | None:

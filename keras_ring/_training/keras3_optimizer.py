@@ -29,8 +29,6 @@ import tensorflow as tf
 
 from keras_ring._keras.loss_scaling import inner_optimizer
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.sparse import map_gradient
 from keras_ring._training import (
     divergence,
     initial_values,
@@ -54,6 +52,8 @@ from keras_ring._training.reduction import (
 )
 from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 from keras_ring.core import process_sets, topology
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.sparse import map_gradient
 
 # The variables and the names of the gradients that an accumulating optimizer
 # will pass to its `_clip_gradients`.

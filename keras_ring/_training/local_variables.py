@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keras_ring._keras import compat
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import Layer, Optimizer, Variable
+from keras_ring.tensorflow.names import variable_path
 
 
 class LocalVariables:

@@ -10,11 +10,11 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import compat, keras, scalars
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.execution import is_graph_program
 from keras_ring._training import reduction_guard
 from keras_ring._training.mixin import CopyableMixin
 from keras_ring._typing import DType, Optimizer, Tensor, Variable
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.execution import is_graph_program
 
 _IN_STEP = "_keras_ring_scaled_in_step"
 

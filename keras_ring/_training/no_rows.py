@@ -26,9 +26,9 @@ from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import nn_ops
 
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import xla
 from keras_ring._training import whole_batch
 from keras_ring._typing import Structure, Tensor
+from keras_ring.tensorflow import xla
 
 # The argument that has the rows, by the names of the operations.
 _OPERATIONS = {

@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._keras import keras
-from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._training import (
     keras2_optimizer,
     v1_optimizer,
@@ -30,6 +29,7 @@ from keras_ring.core import reduce_ops
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow.compression import Compression, Compressor
 
 
 @takes_horovods(

@@ -10,18 +10,18 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._agreement.shared_paths import shared_path
-from keras_ring._ops import reduction_calls, reductions, tensors, xla
-from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.names import unique_names, variable_path
-from keras_ring._ops.sparse import (
+from keras_ring._typing import Gradient, Source, Tensor, Variable
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import reduction_calls, reductions, tensors, xla
+from keras_ring.tensorflow.compression import Compression, Compressor
+from keras_ring.tensorflow.names import unique_names, variable_path
+from keras_ring.tensorflow.sparse import (
     allreduce_indexed_slices,
     map_gradient,
     scaled_gradient,
     values_of,
 )
-from keras_ring._typing import Gradient, Source, Tensor, Variable
-from keras_ring.core import process_sets, reduce_ops
-from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 
 @dataclasses.dataclass(frozen=True)

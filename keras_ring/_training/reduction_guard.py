@@ -29,8 +29,6 @@ import tensorflow as tf
 
 from keras_ring._keras import keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.names import variable_path
 from keras_ring._training import (
     divergence,
     local_updates,
@@ -47,6 +45,8 @@ from keras_ring._typing import (
 )
 from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.names import variable_path
 
 _reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.sparse import map_gradient
 from keras_ring._training import (
     initial_values,
     reduction_guard,
@@ -30,6 +27,9 @@ from keras_ring.core.process_sets import (
     global_process_set,
     shares_nothing,
 )
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.compression import Compression, Compressor
+from keras_ring.tensorflow.sparse import map_gradient
 
 
 class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]

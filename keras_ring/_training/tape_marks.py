@@ -19,10 +19,10 @@ from collections.abc import Callable, Container, Iterator, Sequence
 import tensorflow as tf
 
 from keras_ring._keras import compat
-from keras_ring._ops import ordering
-from keras_ring._ops.names import variable_path
 from keras_ring._typing import Gradient, Graph, Source, Tensor, Variable
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow import ordering
+from keras_ring.tensorflow.names import variable_path
 
 _MARKS = "_keras_ring_marks"
 

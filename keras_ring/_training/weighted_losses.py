@@ -33,12 +33,12 @@ from absl import logging
 
 from keras_ring._keras import compat, keras
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import reductions
 from keras_ring._training import whole_batch
 from keras_ring._training.reduction import ReductionSettings
 from keras_ring._typing import Model, Optimizer, Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, shares_nothing
+from keras_ring.tensorflow import reductions
 
 _WEIGHTED = "_keras_ring_weighted"
 Divisor = Callable[[], Tensor]

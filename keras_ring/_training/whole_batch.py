@@ -37,9 +37,6 @@ import tensorflow as tf
 
 from keras_ring._keras.chance import WHOLE, Rows
 from keras_ring._keras.patching import patch_once
-from keras_ring._ops import reductions, xla
-from keras_ring._ops.names import unique_names, variable_path
-from keras_ring._ops.sparse import map_gradient
 from keras_ring._training.batch_rows import num_rows, rows_between, static_rows
 from keras_ring._typing import (
     Gradient,
@@ -49,6 +46,9 @@ from keras_ring._typing import (
 )
 from keras_ring.core import reduce_ops
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow import reductions, xla
+from keras_ring.tensorflow.names import unique_names, variable_path
+from keras_ring.tensorflow.sparse import map_gradient
 
 Updates = list[tuple[Variable, Gradient]]
 

@@ -18,11 +18,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_ring._ops import gathers, reductions, xla
-from keras_ring._ops.names import unique_names
 from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Structure, Tensor
 from keras_ring.core import reduce_ops
+from keras_ring.tensorflow import gathers, reductions, xla
+from keras_ring.tensorflow.names import unique_names
 
 
 def of_all_ranks(step: Step, values: Structure) -> Structure:

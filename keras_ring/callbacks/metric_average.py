@@ -9,8 +9,6 @@ import tensorflow as tf
 
 from keras_ring._keras import compat, keras
 from keras_ring._model import metric_state
-from keras_ring._ops import gathers, reductions
-from keras_ring._ops.execution import is_graph_program
 from keras_ring._typing import Logs, Model, Variable
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.horovod_arguments import takes_horovods
@@ -19,6 +17,8 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring.tensorflow import gathers, reductions
+from keras_ring.tensorflow.execution import is_graph_program
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from keras_ring._agreement.fingerprints import digest
 from keras_ring._model import model_state
-from keras_ring._ops import gathers
 from keras_ring._typing import Variable
 from keras_ring.core import topology
+from keras_ring.tensorflow import gathers
 
 _OWNED = "owned-"
 

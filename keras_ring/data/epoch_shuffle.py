@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._typing import Dataset, Tensor
 from keras_ring.data import epochs
+from keras_ring.tensorflow.autograph import do_not_convert
 
 
 def shuffled_by_epoch(dataset: Dataset, buffer_size: int, seed: int) -> Dataset:

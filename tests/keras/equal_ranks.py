@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._ops import gathers, reduction_calls, reductions
-from keras_ring._ops.compression import Compression
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import gathers, reduction_calls, reductions
+from keras_ring.tensorflow.compression import Compression
 
 # What ranks compare, by the names of exchanges.
 _COMPARISONS = ("initial_values/", "training_state/", "fit/files")

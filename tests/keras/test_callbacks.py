@@ -13,7 +13,6 @@ from keras_ring._agreement import fingerprints, time_budget
 from keras_ring._fit import skipped_batches, terminate_on_nan
 from keras_ring._keras import compat
 from keras_ring._model import model_broadcast
-from keras_ring._ops import gathers, reductions
 from keras_ring._training.momentum_correction import MomentumCorrection
 from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring.callbacks import (
@@ -29,6 +28,7 @@ from keras_ring.checkpoint.model_loading import load_model
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import CheckpointError
 from keras_ring.protocol import cores
+from keras_ring.tensorflow import gathers, reductions
 
 
 def make_data(num=24):

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from keras_ring._model.variables import broadcast_variables
-from keras_ring._ops import gathers
 from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object, broadcast_object
+from keras_ring.tensorflow import gathers
 
 DTYPES = [
     "float16",

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._ops import reductions
-from keras_ring._ops.compression import Compression
 from keras_ring._training import reduction
 from keras_ring._training.mixin import distributed_settings
 from keras_ring._training.optimizer import (
@@ -24,6 +22,8 @@ from keras_ring._training.optimizer import (
 )
 from keras_ring.checkpoint.model_loading import load_model
 from keras_ring.core import reduce_ops
+from keras_ring.tensorflow import reductions
+from keras_ring.tensorflow.compression import Compression
 from tests.tiers import few
 
 ALL_OPTIMIZERS = {

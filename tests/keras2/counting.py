@@ -3,8 +3,8 @@
 from unittest import mock
 
 import keras_ring as kr
-from keras_ring._ops import gathers
 from keras_ring.core import operations
+from keras_ring.tensorflow import gathers
 
 # What ranks compare, before the first step and at few of those behind it.
 _COMPARISONS = ("initial_values/", "training_state/", "data/shard", "fit/files")

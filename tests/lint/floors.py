@@ -180,7 +180,7 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
 # no room of its own. The order is that of the floors: nothing imports what
 # comes after it, and imports in functions count.
-_OPS = ("_keras", "protocol", "core", "_ops")
+_OPS = ("_keras", "protocol", "core", "tensorflow")
 _TRAINING = (*_OPS, "_agreement", "_training")
 _CALLBACKS = (*_TRAINING, "observe", "_model", "_fit", "data", "checkpoint")
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
@@ -192,7 +192,7 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "_keras": (),
     "schedules": ("_keras",),
     "core": ("protocol", "engines", "observe/timeline"),
-    "_ops": ("protocol", "core"),
+    "tensorflow": ("protocol", "core"),
     "_agreement": _OPS,
     "_training": (*_OPS, "_agreement"),
     "_model": _TRAINING,

@@ -88,25 +88,25 @@ def test_only_one_file_reads_the_environment():
 @pytest.mark.parametrize(
     ("path", "line", "bad"),
     [
-        ("_ops/xla.py", "import tensorflow as tf", False),
+        ("tensorflow/xla.py", "import tensorflow as tf", False),
         ("launcher/plan.py", "import tensorflow as tf", True),
         ("cli/cli.py", "def f():\n    import numpy.linalg", True),
         ("cli/cli.py", "from keras_ring.launcher import job", False),
-        ("cli/cli.py", "from keras_ring._ops import xla", True),
+        ("cli/cli.py", "from keras_ring.tensorflow import xla", True),
         ("launcher/job.py", "from keras_ring.cli import doctor", True),
         ("protocol/cores.py", "from keras_ring import job", True),
-        ("_training/tape.py", "from keras_ring._ops import names", False),
+        ("_training/tape.py", "from keras_ring.tensorflow import names", False),
         ("_training/tape.py", "from keras_ring._keras import compat", False),
         ("_training/tape.py", "from keras_ring._model import seeds", True),
         ("_training/tape.py", "from keras_ring import callbacks", True),
         ("_training/tape.py", "import keras_ring as kr", True),
         ("_training/tape.py", "from keras_ring import __version__", True),
         (
-            "_ops/gathers.py",
+            "tensorflow/gathers.py",
             "def f():\n    from keras_ring._training.mixin import x",
             True,
         ),
-        ("_ops/names.py", "import_module('keras_ring.job')", True),
+        ("tensorflow/names.py", "import_module('keras_ring.job')", True),
         ("bench/ours.py", "import keras_ring as kr", False),
         ("new/file.py", "import os", True),
         ("_installs.py", "from keras_ring._fit import one_writer", False),
@@ -114,9 +114,9 @@ def test_only_one_file_reads_the_environment():
         ("core/topology.py", "from keras_ring import errors", False),
         ("data/epochs.py", "from tests.harness import run_ranks", True),
         ("data/epochs.py", "from . import sharded_files", True),
-        ("_ops/xla.py", "from keras_ring import _core", True),
+        ("tensorflow/xla.py", "from keras_ring import _core", True),
         ("core/native.py", "from keras_ring import _core", False),
-        ("_ops/xla.py", "import ctypes", True),
+        ("tensorflow/xla.py", "import ctypes", True),
         ("core/objects.py", "import pickle", False),
         ("core/arrays.py", "import numpy as np", False),
         ("core/arrays.py", "def f():\n    import tensorflow", True),
@@ -136,13 +136,13 @@ def test_python(path, line, bad):
         ('"""As in `_gone.thing`."""', True),
         ("# See `_gone`.", True),
         ("# See `_gone()`.", True),
-        ('"""As in `_ops.names`."""', False),
+        ('"""As in `_room.names`."""', False),
         ("def _here():\n    pass  # See `_here`.", False),
         ('"""By `_total` at the end."""', False),
     ],
 )
 def test_quoted_names(text, bad):
-    assert bool(floors.quoted_problems(text, {"_ops"})) == bad
+    assert bool(floors.quoted_problems(text, {"_room"})) == bad
 
 
 @pytest.mark.parametrize("table", [floors.PYTHON_FLOORS, floors.CPP_FLOORS])

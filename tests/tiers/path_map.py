@@ -63,7 +63,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/core/core.cc": _NATIVE,
     "keras_ring/core/": _NATIVE | {"parity", "examples"},
     "keras_ring/core/autotune/": frozenset({"programs"}),
-    "keras_ring/_ops/": frozenset({"programs", "parity", "examples"}),
+    "keras_ring/tensorflow/": frozenset({"programs", "parity", "examples"}),
     "keras_ring/_model/": _SAVED,
     "keras_ring/_fit/": _SAVED,
     "keras_ring/checkpoint/": frozenset({"saves"}),

@@ -55,13 +55,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "harness": ("launcher", "protocol"),
     "hosts": ("csrc/comm", "csrc/collective", "launcher", "protocol"),
     "keras": _KERAS,
-    "keras2": (*_KERAS, "_ops", "tf_ops", "csrc/capi", "_auto"),
+    "keras2": (*_KERAS, "tensorflow", "tf_ops", "csrc/capi", "_auto"),
     "launcher": (
         *("launcher", "cli", "protocol", "observe", "observe/timeline"),
         *("observe/report", "engines", "job"),
     ),
     "model": (),
-    "multiprocess": (*("csrc", "tf_ops", "core", "_ops", "_agreement", "job"),),
+    "multiprocess": (
+        *("csrc", "tf_ops", "core", "tensorflow", "_agreement", "job"),
+    ),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {("job", "auto")}

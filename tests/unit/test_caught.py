@@ -7,9 +7,9 @@ import types
 import pytest
 import tensorflow as tf
 
-from keras_ring._ops import op_errors
 from keras_ring.core import caught
 from keras_ring.protocol import error_file
+from keras_ring.tensorflow import op_errors
 
 
 class Core:

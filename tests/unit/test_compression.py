@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._ops.compression import Compression, Compressor
+from keras_ring.tensorflow.compression import Compression, Compressor
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 NARROW = {"fp16": "float16", "bf16": "bfloat16"}

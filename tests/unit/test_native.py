@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import errors
-from keras_ring._ops import libraries
 from keras_ring.core import native
+from keras_ring.tensorflow import libraries
 
 ROOT = Path(__file__).parents[2]
 

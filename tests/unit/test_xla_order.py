@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._ops import libraries
+from keras_ring.tensorflow import libraries
 
 pytestmark = pytest.mark.skipif(
     not libraries.xla_built(), reason="not built for this TensorFlow"

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._ops.compression import Compressor
+from keras_ring.tensorflow.compression import Compressor
 
 COMPRESSIONS = {"fp16": kr.Compression.fp16, "bf16": kr.Compression.bf16}
 NUMPY = {

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._ops import libraries, ordering
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._typing import Tensor
 from keras_ring.core import process_sets
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import libraries, ordering
+from keras_ring.tensorflow.autograph import do_not_convert
 
 
 @do_not_convert

@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from keras_ring._ops import (
-    libraries,
-    names,
-    ordering,
-    xla,
-)
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.op_attributes import Kind
-from keras_ring._ops.reduction_calls import check_list, check_rows, independent
 from keras_ring._typing import Operation, Structure, Tensor
 from keras_ring.core import process_sets
 from keras_ring.core.arrays import note_join
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import libraries, names, ordering, xla
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.op_attributes import Kind
+from keras_ring.tensorflow.reduction_calls import (
+    check_list,
+    check_rows,
+    independent,
+)
 
 
 @takes_horovods(

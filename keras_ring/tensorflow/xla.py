@@ -18,9 +18,9 @@ from typing import NoReturn
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from keras_ring._ops import libraries, ordering
-from keras_ring._ops.autograph import do_not_convert
 from keras_ring._typing import Gradient, Operation, Tensor
+from keras_ring.tensorflow import libraries, ordering
+from keras_ring.tensorflow.autograph import do_not_convert
 
 # True inside of `compiling()`: gradients of a compiled function may be traced
 # outside of it.

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_ring._ops import gathers, op_attributes, reduction_calls
-from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._typing import Gradient, Tensor
 from keras_ring.core import process_sets, reduce_ops
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.tensorflow import gathers, op_attributes, reduction_calls
+from keras_ring.tensorflow.compression import Compression, Compressor
 
 
 def allreduce_indexed_slices(

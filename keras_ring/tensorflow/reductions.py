@@ -7,19 +7,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops import names, sparse
-from keras_ring._ops.autograph import do_not_convert
-from keras_ring._ops.op_attributes import Kind
-from keras_ring._ops.reduction_calls import (
-    AllreduceCall,
-    check_list,
-    run_reductions,
-)
 from keras_ring._typing import Gradient, Tensor
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import Average, ReduceOp
+from keras_ring.tensorflow import names, sparse
+from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.op_attributes import Kind
+from keras_ring.tensorflow.reduction_calls import (
+    AllreduceCall,
+    check_list,
+    run_reductions,
+)
 
 
 @takes_horovods(

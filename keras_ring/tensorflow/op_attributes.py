@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 import struct
 
-from keras_ring._ops.compression import Compression, Compressor
 from keras_ring._typing import Operation
 from keras_ring.core.reduce_ops import ReduceOp
+from keras_ring.tensorflow.compression import Compression, Compressor
 
 
 class Kind(enum.IntEnum):

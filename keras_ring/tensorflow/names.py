@@ -20,9 +20,9 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from keras_ring._ops import ordering, xla
 from keras_ring._typing import Graph, Variable
 from keras_ring.core.names import eager_name
+from keras_ring.tensorflow import ordering, xla
 
 
 class _Uses:

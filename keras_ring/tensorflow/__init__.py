@@ -1,6 +1,6 @@
 """Collectives as TensorFlow ops. This package does not use Keras.
 
-reduce_ops       the ways to combine tensors
+libraries        loads the native ops
 compression      narrower number formats on the wire
 names            names by which ranks match their tensors
 ordering         the order of stateful ops in TensorFlow
@@ -11,12 +11,13 @@ reductions       allreduce, reducescatter
 gathers          allgather, alltoall, broadcast, barrier, join
 sparse           tf.IndexedSlices
 gradients        the gradients of the collectives
-arrays, objects  collectives of NumPy arrays and of Python objects
-require_same     lists that must be the same on all ranks
 topology_ops     rank, size and so on as values in a graph
+execution        the execution mode of the program
+tensors          facts about tensors and variables
+op_errors        errors of compiled steps with the cause first
 """
 
-from keras_ring._ops import gradients
+from keras_ring.tensorflow import gradients
 
 # Registers the gradients, so that all collectives can be differentiated.
 __all__ = ["gradients"]

@@ -9,19 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._ops import (
-    libraries,
-    names,
-    ordering,
-    xla,
-)
-from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._ops.op_attributes import Kind
 from keras_ring._typing import Tensor
 from keras_ring.core import process_sets
 from keras_ring.core.operations import reducible
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
+from keras_ring.tensorflow import libraries, names, ordering, xla
+from keras_ring.tensorflow.compression import Compression, Compressor
+from keras_ring.tensorflow.op_attributes import Kind
 
 
 @dataclasses.dataclass(frozen=True)

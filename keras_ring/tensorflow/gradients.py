@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from keras_ring._ops import (
+from keras_ring._typing import Gradient, Operation, Tensor
+from keras_ring.core import process_sets, reduce_ops
+from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow import (
     adasum_derivative,
     gathers,
     op_attributes,
@@ -21,10 +24,7 @@ from keras_ring._ops import (
     reductions,
     xla,
 )
-from keras_ring._ops.compression import Compression, Compressor
-from keras_ring._typing import Gradient, Operation, Tensor
-from keras_ring.core import process_sets, reduce_ops
-from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow.compression import Compression, Compressor
 
 
 def _name_of(op: Operation) -> str:
