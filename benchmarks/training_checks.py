@@ -3,7 +3,8 @@
     keras-ring run -np 2 -- python -m benchmarks.training_checks
 
 Trains a model of many small variables by a compiled step of its own, and notes
-how long each comparison of what ranks train takes (`_training/divergence.py`).
+how long each comparison of what ranks train takes
+(`keras/optimizer/divergence.py`).
 Prints, of rank 0: steps, seconds, comparisons, milliseconds of the first and of
 one after it, and their share of the time: with the first step, which traces and
 compares all, from then on, and of the second half of the steps. A rank waits in
@@ -22,8 +23,8 @@ import tensorflow as tf
 from tabulate import tabulate
 
 import keras_ring as kr
-from keras_ring._training import divergence
 from keras_ring.cli.bench_arguments import parse_count
+from keras_ring.keras.optimizer import divergence
 
 _WARMUP = 10
 

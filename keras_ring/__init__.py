@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from keras_ring import _saved_classes
 from keras_ring._version import __version__
 from keras_ring.core import arena as _arena
 from keras_ring.core import native as _native
+from keras_ring.keras import saved_classes as _saved_classes
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
@@ -30,27 +30,6 @@ if TYPE_CHECKING:
         nccl_built,
         rocm_built,
     )
-    from keras_ring._inference.inference import evaluate, predict
-    from keras_ring._model.model_broadcast import broadcast_model
-    from keras_ring._model.session_hook import BroadcastGlobalVariablesHook
-    from keras_ring._model.sync_batch_normalization import (
-        SyncBatchNormalization,
-    )
-    from keras_ring._model.variables import (
-        broadcast_,
-        broadcast_global_variables,
-        broadcast_variables,
-    )
-    from keras_ring._training.local_updates import allow_local_updates
-    from keras_ring._training.optimizer import (
-        DistributedOptimizer,
-        PartialDistributedOptimizer,
-    )
-    from keras_ring._training.tape import (
-        DistributedGradientTape,
-        PartialDistributedGradientTape,
-    )
-    from keras_ring.checkpoint.model_loading import load_model
     from keras_ring.core.objects import (
         allgather_object,
         broadcast_object,
@@ -85,6 +64,27 @@ if TYPE_CHECKING:
         size,
     )
     from keras_ring.job import init, shutdown
+    from keras_ring.keras.checkpoint.model_loading import load_model
+    from keras_ring.keras.inference.inference import evaluate, predict
+    from keras_ring.keras.model.model_broadcast import broadcast_model
+    from keras_ring.keras.model.session_hook import BroadcastGlobalVariablesHook
+    from keras_ring.keras.model.sync_batch_normalization import (
+        SyncBatchNormalization,
+    )
+    from keras_ring.keras.model.variables import (
+        broadcast_,
+        broadcast_global_variables,
+        broadcast_variables,
+    )
+    from keras_ring.keras.optimizer.local_updates import allow_local_updates
+    from keras_ring.keras.optimizer.optimizer import (
+        DistributedOptimizer,
+        PartialDistributedOptimizer,
+    )
+    from keras_ring.keras.optimizer.tape import (
+        DistributedGradientTape,
+        PartialDistributedGradientTape,
+    )
     from keras_ring.launcher.function_job import run
     from keras_ring.tensorflow.compression import Compression
     from keras_ring.tensorflow.gathers import (
@@ -128,8 +128,8 @@ _HOMES = {
     "mpi_threads_supported": "_builds",
     "nccl_built": "_builds",
     "rocm_built": "_builds",
-    "allow_local_updates": "_training.local_updates",
-    "broadcast_model": "_model.model_broadcast",
+    "allow_local_updates": "keras.optimizer.local_updates",
+    "broadcast_model": "keras.model.model_broadcast",
     "cross_rank": "core.topology",
     "cross_size": "core.topology",
     "init": "job",
@@ -146,15 +146,15 @@ _HOMES = {
     "xla_built": "tensorflow.libraries",
     "Compression": "tensorflow.compression",
     "allgather_object": "core.objects",
-    "broadcast_": "_model.variables",
-    "broadcast_global_variables": "_model.variables",
+    "broadcast_": "keras.model.variables",
+    "broadcast_global_variables": "keras.model.variables",
     "broadcast_object": "core.objects",
     "broadcast_object_fn": "core.objects",
-    "broadcast_variables": "_model.variables",
-    "evaluate": "_inference.inference",
-    "predict": "_inference.inference",
+    "broadcast_variables": "keras.model.variables",
+    "evaluate": "keras.inference.inference",
+    "predict": "keras.inference.inference",
     "Adasum": "core.reduce_ops",
-    "BroadcastGlobalVariablesHook": "_model.session_hook",
+    "BroadcastGlobalVariablesHook": "keras.model.session_hook",
     "Average": "core.reduce_ops",
     "Max": "core.reduce_ops",
     "Min": "core.reduce_ops",
@@ -171,18 +171,18 @@ _HOMES = {
     "grouped_reducescatter": "tensorflow.reductions",
     "join": "tensorflow.gathers",
     "reducescatter": "tensorflow.reductions",
-    "DistributedOptimizer": "_training.optimizer",
+    "DistributedOptimizer": "keras.optimizer.optimizer",
     "ProcessSet": "core.process_sets",
     "add_process_set": "core.process_sets",
     "add_process_sets": "core.process_sets",
     "global_process_set": "core.process_sets",
     "remove_process_set": "core.process_sets",
     "run": "launcher.function_job",
-    "PartialDistributedOptimizer": "_training.optimizer",
-    "load_model": "checkpoint.model_loading",
-    "SyncBatchNormalization": "_model.sync_batch_normalization",
-    "DistributedGradientTape": "_training.tape",
-    "PartialDistributedGradientTape": "_training.tape",
+    "PartialDistributedOptimizer": "keras.optimizer.optimizer",
+    "load_model": "keras.checkpoint.model_loading",
+    "SyncBatchNormalization": "keras.model.sync_batch_normalization",
+    "DistributedGradientTape": "keras.optimizer.tape",
+    "PartialDistributedGradientTape": "keras.optimizer.tape",
     "local_rank_op": "tensorflow.topology_ops",
     "local_size_op": "tensorflow.topology_ops",
     "process_set_included_op": "tensorflow.topology_ops",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from keras_ring import _installs
 from keras_ring.core import installs
 from keras_ring.core.job import init, shutdown
+from keras_ring.keras import install
 from keras_ring.protocol import auto_options
 
 __all__ = ["init", "shutdown"]
@@ -18,5 +18,5 @@ def _begin_auto() -> None:
         import keras_ring.auto  # noqa: F401
 
 
-_installs.register()
+install.register()
 installs.on_start(_begin_auto)

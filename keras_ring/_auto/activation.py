@@ -8,12 +8,12 @@ import threading
 import tensorflow as tf
 from tensorflow.python.framework import random_seed
 
-from keras_ring import _installs
 from keras_ring._auto import settings as auto_settings
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras.which import keras
 from keras_ring.core import job, shared_seed, topology
+from keras_ring.keras import install
+from keras_ring.keras.lanes.which import keras
 
 _lock = threading.Lock()
 _is_active = False
@@ -37,7 +37,7 @@ def activate(settings: AutoSettings | None = None) -> None:
         _is_active = True
     if settings is None:
         settings = auto_settings.settings_of(os.environ) or AutoSettings()
-    _installs.register()
+    install.register()
     job.init()
     if topology.size() == 1 and not settings.explain:
         return

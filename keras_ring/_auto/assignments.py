@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from keras_ring._keras.patching import patch_once
 from keras_ring._typing import Tensor, Variable
+from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.tensorflow.autograph import do_not_convert
 
 _PURPOSE = "what steps keep is put together over ranks"

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._auto import results
-from keras_ring._keras import compat, keras
 from keras_ring._typing import Logs
+from keras_ring.keras.lanes import compat, keras
 
 
 class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]

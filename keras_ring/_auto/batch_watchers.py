@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._keras import keras
 from keras_ring._typing import Callback
+from keras_ring.keras.lanes import keras
 
 _OF_TRAINING = ("on_train_batch_end", "on_batch_end")
 _OF_TESTS = ("on_test_batch_begin", "on_test_batch_end")

@@ -11,18 +11,18 @@ import functools
 
 import tensorflow as tf
 
-from keras_ring._agreement.same_data import require_same_arrays
 from keras_ring._auto import few_rows, passes, same_data, script, states
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import count, say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras.batch_source import BatchIterator, Source
-from keras_ring._keras.steps import steps
-from keras_ring._model import metric_state
-from keras_ring._training.batch_rows import num_rows, rows_between
 from keras_ring._typing import Dataset, Structure, Tensor
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.keras.agreement.same_data import require_same_arrays
+from keras_ring.keras.lanes.batch_source import BatchIterator, Source
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.model import metric_state
+from keras_ring.keras.optimizer.batch_rows import num_rows, rows_between
 from keras_ring.tensorflow.autograph import do_not_convert
 
 _PURPOSE = "ranks have parts of the data of one process"

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._auto.said import say
-from keras_ring._keras.patching import patch_once
 from keras_ring._typing import Dataset
 from keras_ring.core import topology
+from keras_ring.keras.lanes.patching import patch_once
 
 _PURPOSE = "each rank caches in a file of its own"
 

@@ -22,10 +22,10 @@ import tensorflow as tf
 
 from keras_ring._auto import script, ways, whole_functions
 from keras_ring._auto.ways import Way
-from keras_ring._keras import compat, keras
-from keras_ring._keras.steps import steps
-from keras_ring._training import whole_batch
 from keras_ring._typing import Metric, Model, Structure, Variable
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer import whole_batch
 
 _NAME = "auto/step_check/metrics"
 _BY_SHARE = "_keras_ring_counts_by_share"

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from keras_ring._auto import script
 from keras_ring._auto.said import count
-from keras_ring._keras.batch_source import BatchIterator
-from keras_ring._keras.steps import steps
-from keras_ring._training.batch_rows import num_rows
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.keras.lanes.batch_source import BatchIterator
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer.batch_rows import num_rows
 from keras_ring.tensorflow.autograph import do_not_convert
 
 # The message of TensorFlow when the assertion fails.

@@ -18,12 +18,12 @@ from typing import Any
 
 from keras_ring._auto import once, paths, script
 from keras_ring._auto.said import say
-from keras_ring._fit import one_writer
-from keras_ring._keras import keras
-from keras_ring._keras.patching import patch_once
-from keras_ring._keras.steps import steps
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.keras.fit import one_writer
+from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.steps import steps
 
 _PURPOSE = "rank 0 writes, and the others wait for it"
 _METHODS = ("save", "save_weights", "export")

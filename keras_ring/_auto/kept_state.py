@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_ring._agreement.difference import first_difference
 from keras_ring._auto import (
     recorded_state,
     script,
@@ -27,12 +26,13 @@ from keras_ring._auto.own_step_ways import is_equal
 from keras_ring._auto.recorded_state import Array, Assigned, Recorder
 from keras_ring._auto.said import say
 from keras_ring._auto.state_ways import Possible, Values, Way
-from keras_ring._keras import compat
-from keras_ring._model.variables import share
 from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
+from keras_ring.keras.agreement.difference import first_difference
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.model.variables import share
 from keras_ring.tensorflow import gathers
 
 _OF_MODEL = "_keras_ring_kept_state"

@@ -6,13 +6,13 @@ import math
 
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras import compat
 from keras_ring._typing import Callback, Model
-from keras_ring.callbacks.learning_rate_warmup import (
-    LearningRateWarmupCallback,
-)
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.keras.callbacks.learning_rate_warmup import (
+    LearningRateWarmupCallback,
+)
+from keras_ring.keras.lanes import compat
 from keras_ring.protocol import auto_options
 
 _SCALED = "_keras_ring_learning_rate_scaled"

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from keras_ring._keras import compat, keras
-from keras_ring._keras.patching import patch_once
 from keras_ring._typing import Variable
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.patching import patch_once
 
 _metrics: weakref.WeakSet[Any] = weakref.WeakSet()
 

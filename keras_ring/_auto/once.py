@@ -27,12 +27,12 @@ from typing import Any, TypeVar
 from keras_ring._auto import passes, script
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._fit import one_writer
-from keras_ring._keras.patching import patch_once
 from keras_ring.core import topology
 from keras_ring.core.meeting import Meeting, bytes_of_rank_0
 from keras_ring.core.objects import as_bytes, from_bytes
 from keras_ring.errors import AutoError, JobEndedError
+from keras_ring.keras.fit import one_writer
+from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.protocol import contract
 
 _Result = TypeVar("_Result")

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from keras_ring._auto import script
-from keras_ring._keras import keras
 from keras_ring._typing import Callback
+from keras_ring.keras.lanes import keras
 
 # Modules of Python's standard library that reach outside.
 _MODULES = frozenset(

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._agreement.difference import first_difference
 from keras_ring._auto import (
     occasions,
     own_step_check,
@@ -25,15 +24,16 @@ from keras_ring._auto import (
 )
 from keras_ring._auto.own_step_ways import Found
 from keras_ring._auto.ways import Way
-from keras_ring._keras import compat
-from keras_ring._keras.steps import steps
-from keras_ring._model.variables import share
-from keras_ring._training import batch_rows, weighted_losses, whole_batch
-from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
+from keras_ring.keras.agreement.difference import first_difference
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.model.variables import share
+from keras_ring.keras.optimizer import batch_rows, weighted_losses, whole_batch
+from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow import gathers, reductions
 
 

@@ -21,12 +21,12 @@ from keras_ring._auto import apart, own_step_ways, script, update_search
 from keras_ring._auto.advice import summary
 from keras_ring._auto.own_step_ways import Arrays, Found, Seen, is_equal
 from keras_ring._auto.said import say
-from keras_ring._keras.steps import steps
-from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow.names import variable_path
 
 Run = Callable[[Step, Sequence[Any]], Structure]

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from keras_ring._auto import apart, living_metrics, script, ways
 from keras_ring._auto.advice import IN_LOOP, REASONS
 from keras_ring._auto.ways import Way, Ways
-from keras_ring._keras import compat
 from keras_ring._typing import Variable
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
+from keras_ring.keras.lanes import compat
 from keras_ring.tensorflow.names import variable_path
 
 Arrays = list[npt.NDArray[Any]]

@@ -26,11 +26,11 @@ from keras_ring._auto import (
 from keras_ring._auto.own_step_call import Call, rows_of
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras.patching import patch_once
-from keras_ring._training import whole_batch
 from keras_ring._typing import Structure
 from keras_ring.core import topology
 from keras_ring.errors import AutoError
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.optimizer import whole_batch
 
 _PURPOSE = "a step of the program's own trains on all ranks"
 _OF_FUNCTION = "_keras_ring_own_step"

@@ -11,11 +11,11 @@ import contextvars
 from collections.abc import Iterator
 from typing import TypeVar
 
-from keras_ring._agreement import data_parts
 from keras_ring._auto.same_data import Digests
-from keras_ring._fit import one_writer
-from keras_ring._training.mixin import distributed_settings
 from keras_ring._typing import Model, Structure
+from keras_ring.keras.agreement import data_parts
+from keras_ring.keras.fit import one_writer
+from keras_ring.keras.optimizer.mixin import distributed_settings
 
 
 class Pass:

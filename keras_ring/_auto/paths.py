@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._auto import once, script
-from keras_ring._keras.patching import patch_once
+from keras_ring.keras.lanes.patching import patch_once
 
 _PURPOSE = "rank 0 changes paths of the program, and the others wait"
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_ring._keras import compat
+from keras_ring.keras.lanes import compat
 
 
 class State(NamedTuple):

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from keras_ring._auto import assignments, living_metrics
 from keras_ring._auto.own_step_ways import is_equal, is_seed
-from keras_ring._keras import compat
 from keras_ring._typing import Model, Tensor, Variable
+from keras_ring.keras.lanes import compat
 
 Array = npt.NDArray[Any]
 

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._auto import ending, passes, script, update_search
-from keras_ring._keras.patching import patch_once
-from keras_ring._training import reduction_guard
 from keras_ring._typing import Optimizer, Source
 from keras_ring.errors import AutoError, KerasRingError
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.optimizer import reduction_guard
 from keras_ring.tensorflow.names import variable_path
 
 _PURPOSE = "what cannot be done exactly on all ranks is an error"

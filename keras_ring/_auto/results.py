@@ -20,16 +20,16 @@ from keras_ring._auto import (
     whole_functions,
 )
 from keras_ring._auto.passes import Pass
-from keras_ring._inference import inference
-from keras_ring._inference.parts import part_of
-from keras_ring._keras import compat, keras
-from keras_ring._keras.patching import patch_once
-from keras_ring._keras.steps import steps
 from keras_ring._typing import Logs, Model, Variable
-from keras_ring.callbacks.metric_average import combine_metric_state
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.callbacks.metric_average import combine_metric_state
+from keras_ring.keras.inference import inference
+from keras_ring.keras.inference.parts import part_of
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.steps import steps
 from keras_ring.tensorflow import gathers
 
 _PURPOSE = "the results are those of one process"

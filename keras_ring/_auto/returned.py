@@ -17,11 +17,11 @@ import tensorflow as tf
 
 from keras_ring._auto import ways
 from keras_ring._auto.ways import Way, Ways
-from keras_ring._keras.steps import steps
-from keras_ring._training import whole_batch
 from keras_ring._typing import Logs, Model
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer import whole_batch
 from keras_ring.tensorflow import reductions
 
 _OF_MODEL = "_keras_ring_returned"

@@ -13,13 +13,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._agreement.difference import first_difference
-from keras_ring._agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-    on_next_call,
-)
 from keras_ring._auto import (
     ending,
     few_rows,
@@ -37,14 +30,21 @@ from keras_ring._auto import (
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras import keras
-from keras_ring._keras.patching import patch_once
-from keras_ring._training import whole_batch
-from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
+from keras_ring.keras.agreement.difference import first_difference
+from keras_ring.keras.agreement.next_batch import (
+    TrainFunction,
+    iterator_of,
+    next_of,
+    on_next_call,
+)
+from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.optimizer import whole_batch
+from keras_ring.keras.optimizer.whole_batch import WholeStep
 
 _PURPOSE = "single batches are divided between ranks"
 _WHOLE_STEP = "_keras_ring_whole_step"

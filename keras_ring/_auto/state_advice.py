@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from keras_ring._agreement.difference import Difference
 from keras_ring._auto import script
 from keras_ring._auto.state_ways import Values
-from keras_ring._keras import compat
 from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.agreement.difference import Difference
+from keras_ring.keras.lanes import compat
 from keras_ring.tensorflow.names import variable_path
 
 # The number of ranks whose values are shown.

@@ -20,9 +20,9 @@ from keras_ring._auto import (
     state_ways,
 )
 from keras_ring._auto.state_ways import Possible
-from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Graph, Model, Tensor, Variable
 from keras_ring.errors import AutoError
+from keras_ring.keras.optimizer.whole_batch import Step
 from keras_ring.tensorflow.names import unique_names, variable_path
 
 

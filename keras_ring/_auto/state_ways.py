@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from keras_ring._training.whole_batch import Step
 from keras_ring._typing import Tensor
 from keras_ring.core import reduce_ops, topology
+from keras_ring.keras.optimizer.whole_batch import Step
 from keras_ring.tensorflow import reductions
 
 Array = npt.NDArray[Any]

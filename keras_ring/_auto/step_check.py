@@ -23,11 +23,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-)
 from keras_ring._auto import (
     counted,
     kept_state,
@@ -42,14 +37,19 @@ from keras_ring._auto.advice import IN_MODEL, REASONS, summary
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import say
 from keras_ring._auto.step_comparison import Comparison
-from keras_ring._keras import compat
-from keras_ring._keras.steps import steps
-from keras_ring._training import batch_rows
-from keras_ring._training.whole_batch import WholeStep
 from keras_ring._typing import Model, Structure
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
+from keras_ring.keras.agreement.next_batch import (
+    TrainFunction,
+    iterator_of,
+    next_of,
+)
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer import batch_rows
+from keras_ring.keras.optimizer.whole_batch import WholeStep
 
 # An attribute of a model whose steps are checked: the number of its steps.
 _COUNTED = "_keras_ring_steps_to_check"

@@ -19,14 +19,14 @@ from keras_ring._auto import (
 )
 from keras_ring._auto.counted import Count, Counter
 from keras_ring._auto.recorded_state import Recorder
-from keras_ring._keras import compat
-from keras_ring._keras.steps import steps
-from keras_ring._model.model_broadcast import broadcast_model
-from keras_ring._training import batch_rows, whole_batch
-from keras_ring._training.local_updates import allow_local_updates
-from keras_ring._training.whole_batch import PartStep, Step, WholeStep
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.model.model_broadcast import broadcast_model
+from keras_ring.keras.optimizer import batch_rows, whole_batch
+from keras_ring.keras.optimizer.local_updates import allow_local_updates
+from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow.names import variable_path
 
 NAME = "auto/step_check"

@@ -10,8 +10,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._agreement import same_batch
-from keras_ring._agreement.next_batch import TrainFunction, on_next_call
 from keras_ring._auto import (
     assignments,
     batch_logs,
@@ -35,24 +33,6 @@ from keras_ring._auto import (
 from keras_ring._auto.passes import Pass
 from keras_ring._auto.said import count, say
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._fit import input_wait, one_writer, watching
-from keras_ring._keras import compat, keras
-from keras_ring._keras.patching import patch_once
-from keras_ring._keras.steps import steps
-from keras_ring._model import metric_state, model_optimizers
-from keras_ring._model.sync_batch_normalization import (
-    counted_moments_of_all_ranks,
-)
-from keras_ring._training import (
-    batch_rows,
-    no_rows,
-    weighted_losses,
-    whole_batch,
-)
-from keras_ring._training.mixin import distributed_settings
-from keras_ring._training.optimizer import distribute_optimizer
-from keras_ring._training.reduction import ReductionSettings
-from keras_ring._training.whole_batch import OwnBatchStep, PartStep, Step
 from keras_ring._typing import (
     Callback,
     Layer,
@@ -61,10 +41,32 @@ from keras_ring._typing import (
     Structure,
     Tensor,
 )
-from keras_ring.callbacks.broadcast import BroadcastGlobalVariablesCallback
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
+from keras_ring.keras.agreement import same_batch
+from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.callbacks.broadcast import (
+    BroadcastGlobalVariablesCallback,
+)
+from keras_ring.keras.fit import input_wait, one_writer, watching
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.model import metric_state, model_optimizers
+from keras_ring.keras.model.sync_batch_normalization import (
+    counted_moments_of_all_ranks,
+)
+from keras_ring.keras.optimizer import (
+    batch_rows,
+    no_rows,
+    weighted_losses,
+    whole_batch,
+)
+from keras_ring.keras.optimizer.mixin import distributed_settings
+from keras_ring.keras.optimizer.optimizer import distribute_optimizer
+from keras_ring.keras.optimizer.reduction import ReductionSettings
+from keras_ring.keras.optimizer.whole_batch import OwnBatchStep, PartStep, Step
 from keras_ring.tensorflow import gathers
 
 _PURPOSE = "a program of one process trains on all ranks"

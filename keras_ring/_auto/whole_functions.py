@@ -21,12 +21,12 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._auto import script
-from keras_ring._keras import compat, keras
-from keras_ring._keras.steps import steps
-from keras_ring._training import whole_batch, whole_rows
-from keras_ring._training.whole_batch import Step, WholeStep
 from keras_ring._typing import Metric, Model, Structure, Tensor, Variable
 from keras_ring.errors import AutoError
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer import whole_batch, whole_rows
+from keras_ring.keras.optimizer.whole_batch import Step, WholeStep
 
 _PURPOSE = "a function of the program's own is computed of all rows"
 _COUNTS_ALL = "_keras_ring_counts_all_rows"

@@ -20,8 +20,8 @@ import tensorflow as tf
 import keras_ring as kr
 from keras_ring._auto import activation, once, said
 from keras_ring._auto.settings import AutoSettings
-from keras_ring._keras import compat, keras
-from keras_ring._keras.which import is_keras2
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.which import is_keras2
 
 ROWS, COLUMNS = 103, 5  # no multiple of a batch, nor of 2 or 3 ranks
 RANKS = 3  # of the job whose results are those of one process

@@ -7,7 +7,7 @@ be the same on ranks; or the text of what refuses it.
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._keras import keras
+from keras_ring.keras.lanes import keras
 from tests.auto import rank_auto
 from tests.auto.rank_auto import COLUMNS, SGD, data, dense, refused, trained
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._keras import keras
+from keras_ring.keras.lanes import keras
 from tests.auto.rank_auto import (  # noqa: F401
     RANKS,
     SETTINGS,

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._auto import step_check
-from keras_ring._keras import compat, keras
+from keras_ring.keras.lanes import compat, keras
 from tests.auto import rank_auto
 from tests.auto.rank_auto import (
     COLUMNS,

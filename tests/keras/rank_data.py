@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank_training import make_classifier, sparse_loss, start
 
 import keras_ring as kr
-from keras_ring._agreement import cache_files, file_systems
+from keras_ring.keras.agreement import cache_files, file_systems
 
 
 @contextlib.contextmanager

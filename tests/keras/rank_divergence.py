@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import fingerprints, looks
+from keras_ring.keras.agreement import fingerprints, looks
 
 _STEPS = 20
 

@@ -8,8 +8,8 @@ import pandas
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import looks
-from keras_ring.callbacks.metric_average import combine_metric_state
+from keras_ring.keras.agreement import looks
+from keras_ring.keras.callbacks.metric_average import combine_metric_state
 from tests.harness.set_known import set_known
 from tests.keras.rank_training import (
     digest,

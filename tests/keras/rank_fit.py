@@ -15,7 +15,7 @@ from rank_data import warnings_of_absl
 from rank_training import make_classifier, make_data, sparse_loss, start
 
 import keras_ring as kr
-from keras_ring._fit.watch import Watch
+from keras_ring.keras.fit.watch import Watch
 
 MORE_CALLS = (rank_inference, rank_layers)
 

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._model import model_state
-from keras_ring.checkpoint import saved_files
+from keras_ring.keras.checkpoint import saved_files
+from keras_ring.keras.model import model_state
 from tests.harness import notify
 from tests.keras.rank_training import (
     digest,

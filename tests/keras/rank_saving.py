@@ -14,8 +14,8 @@ from rank_training import digest, make_data, sparse_loss, start
 from tiny_disk import TinyDisk
 
 import keras_ring as kr
-from keras_ring._model import model_state
-from keras_ring.checkpoint import checkpoint_files, saved_files
+from keras_ring.keras.checkpoint import checkpoint_files, saved_files
+from keras_ring.keras.model import model_state
 from tests import tiers
 from tests.harness import notify
 

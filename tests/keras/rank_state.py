@@ -16,9 +16,9 @@ from rank_saving import Interrupt
 from rank_training import digest, start
 
 import keras_ring as kr
-from keras_ring._keras import compat
-from keras_ring._model import model_optimizers, model_state
-from keras_ring.checkpoint import checkpoint_files
+from keras_ring.keras.checkpoint import checkpoint_files
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.model import model_optimizers, model_state
 from tests import tiers
 
 X = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")

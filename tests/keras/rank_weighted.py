@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._training import weighted_losses
+from keras_ring.keras.optimizer import weighted_losses
 
 STEPS, ROWS, LENGTH = 3, 4, 6
 

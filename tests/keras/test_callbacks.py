@@ -9,12 +9,6 @@ import pytest
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import fingerprints, time_budget
-from keras_ring._fit import skipped_batches, terminate_on_nan
-from keras_ring._keras import compat
-from keras_ring._model import model_broadcast
-from keras_ring._training.momentum_correction import MomentumCorrection
-from keras_ring._training.optimizer import DistributedOptimizer
 from keras_ring.callbacks import (
     BackupAndRestore,
     BroadcastGlobalVariablesCallback,
@@ -23,10 +17,16 @@ from keras_ring.callbacks import (
     MetricAverageCallback,
     ModelCheckpoint,
 )
-from keras_ring.checkpoint import saved_files as files
-from keras_ring.checkpoint.model_loading import load_model
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.errors import CheckpointError
+from keras_ring.keras.agreement import fingerprints, time_budget
+from keras_ring.keras.checkpoint import saved_files as files
+from keras_ring.keras.checkpoint.model_loading import load_model
+from keras_ring.keras.fit import skipped_batches, terminate_on_nan
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.model import model_broadcast
+from keras_ring.keras.optimizer.momentum_correction import MomentumCorrection
+from keras_ring.keras.optimizer.optimizer import DistributedOptimizer
 from keras_ring.protocol import cores
 from keras_ring.tensorflow import gathers, reductions
 
@@ -1083,7 +1083,7 @@ class TestModelCheckpoint:
         ring.rank = 1
         shared = []
         monkeypatch.setattr(
-            "keras_ring.checkpoint.rank_zero.broadcast_object",
+            "keras_ring.keras.checkpoint.rank_zero.broadcast_object",
             lambda obj, name: shared.append(obj) or (0.5, None),
         )
         callback = ModelCheckpoint(tmp_path / "m.keras", save_best_only=True)
@@ -1105,7 +1105,7 @@ class TestBackupAndRestore:
         self, ring, monkeypatch, tmp_path, settings, count
     ):
         monkeypatch.setattr(
-            "keras_ring.checkpoint.rank_zero.broadcast_object",
+            "keras_ring.keras.checkpoint.rank_zero.broadcast_object",
             lambda obj, name: obj,
         )
         model = make_model("built")

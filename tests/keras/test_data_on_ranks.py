@@ -3,7 +3,7 @@
 import pytest
 import rank_data
 
-from keras_ring._agreement import same_batch
+from keras_ring.keras.agreement import same_batch
 from tests.harness import only, run_calls, run_ranks
 
 pytestmark = pytest.mark.timeout(900)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from keras_ring._agreement import fingerprints
+from keras_ring.keras.agreement import fingerprints
 
 # How many threads make them depends on the ranks of a host.
 pytestmark = pytest.mark.usefixtures("ring")

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._model.variables import broadcast_variables
 from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object, broadcast_object
+from keras_ring.keras.model.variables import broadcast_variables
 from keras_ring.tensorflow import gathers
 
 DTYPES = [

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._training import reduction
-from keras_ring._training.mixin import distributed_settings
-from keras_ring._training.optimizer import (
+from keras_ring.core import reduce_ops
+from keras_ring.keras.checkpoint.model_loading import load_model
+from keras_ring.keras.optimizer import reduction
+from keras_ring.keras.optimizer.mixin import distributed_settings
+from keras_ring.keras.optimizer.optimizer import (
     DistributedOptimizer,
     PartialDistributedOptimizer,
 )
-from keras_ring.checkpoint.model_loading import load_model
-from keras_ring.core import reduce_ops
 from keras_ring.tensorflow import reductions
 from keras_ring.tensorflow.compression import Compression
 from tests.tiers import few

@@ -6,11 +6,11 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_ring._fit import one_writer, terminate_on_nan
-from keras_ring._keras.patching import patch_once, patches
-from keras_ring._model import synchronized_normalization
-from keras_ring._training import reduction_guard
-from keras_ring._training.optimizer import DistributedOptimizer
+from keras_ring.keras.fit import one_writer, terminate_on_nan
+from keras_ring.keras.lanes.patching import patch_once, patches
+from keras_ring.keras.model import synchronized_normalization
+from keras_ring.keras.optimizer import reduction_guard
+from keras_ring.keras.optimizer.optimizer import DistributedOptimizer
 
 ARCHITECTURE = Path(__file__).resolve().parents[2] / "docs/architecture.md"
 

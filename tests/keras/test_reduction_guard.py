@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._training import reduction_guard
-from keras_ring._training.local_updates import allow_local_updates
-from keras_ring._training.optimizer import DistributedOptimizer
-from keras_ring._training.tape import DistributedGradientTape
 from keras_ring.errors import LocalUpdateError
+from keras_ring.keras.optimizer import reduction_guard
+from keras_ring.keras.optimizer.local_updates import allow_local_updates
+from keras_ring.keras.optimizer.optimizer import DistributedOptimizer
+from keras_ring.keras.optimizer.tape import DistributedGradientTape
 
 LOCAL = "gradients of this rank alone"
 

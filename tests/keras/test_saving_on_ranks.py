@@ -15,7 +15,7 @@ import pytest
 import rank_saving
 import rank_training
 
-from keras_ring.checkpoint import checkpoint_files
+from keras_ring.keras.checkpoint import checkpoint_files
 from tests.harness import ANY, only, run_calls, run_ranks
 
 pytestmark = pytest.mark.timeout(900)

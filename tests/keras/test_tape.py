@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._training.tape import DistributedGradientTape
 from keras_ring.core import reduce_ops
+from keras_ring.keras.optimizer.tape import DistributedGradientTape
 from keras_ring.tensorflow.compression import Compression
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring.callbacks.metric_average import combine_metric_state
+from keras_ring.keras.callbacks.metric_average import combine_metric_state
 from tests.keras2.models import dense, make_numbers
 
 keras = tf.keras

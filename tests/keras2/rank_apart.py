@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import looks
+from keras_ring.keras.agreement import looks
 from tests.harness.set_known import set_known
 from tests.keras2.models import dense, make_numbers
 

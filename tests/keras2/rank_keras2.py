@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._training.mixin import distributed_settings
+from keras_ring.keras.optimizer.mixin import distributed_settings
 from tests.keras2 import exactness, programs, rank_apart
 from tests.keras2.counting import Counted
 from tests.keras2.models import (

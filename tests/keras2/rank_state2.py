@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._keras import compat
-from keras_ring._model import model_optimizers, model_state
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.model import model_optimizers, model_state
 
 keras = tf.keras
 legacy = keras.optimizers.legacy

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._agreement import looks
-from keras_ring._training.mixin import distributed_settings
+from keras_ring.keras.agreement import looks
+from keras_ring.keras.optimizer.mixin import distributed_settings
 from tests.harness.set_known import set_known
 from tests.keras2.counting import Counted
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import errors
-from keras_ring._keras import keras
+from keras_ring.keras.lanes import keras
 
 BATCH, STEPS = 8, 4
 

@@ -180,32 +180,53 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
 # no room of its own. The order is that of the floors: nothing imports what
 # comes after it, and imports in functions count.
-_OPS = ("_keras", "protocol", "core", "tensorflow")
-_TRAINING = (*_OPS, "_agreement", "_training")
-_CALLBACKS = (*_TRAINING, "observe", "_model", "_fit", "data", "checkpoint")
+_OPS = ("keras/lanes", "protocol", "core", "tensorflow")
+_TRAINING = (*_OPS, "keras/agreement", "keras/optimizer")
+_CALLBACKS = (
+    *_TRAINING,
+    "observe",
+    "keras/model",
+    "keras/fit",
+    "keras/data",
+    "keras/checkpoint",
+)
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "protocol": (),
     "observe": (),
     "observe/timeline": ("protocol",),
     "observe/report": ("observe/timeline", "observe"),
     "engines": ("protocol",),
-    "_keras": (),
-    "schedules": ("_keras",),
+    "keras/lanes": (),
+    "keras/schedules": ("keras/lanes",),
     "core": ("protocol", "engines", "observe/timeline"),
     "tensorflow": ("protocol", "core"),
-    "_agreement": _OPS,
-    "_training": (*_OPS, "_agreement"),
-    "_model": _TRAINING,
-    "_fit": (*_TRAINING, "observe"),
-    "data": (*_OPS, "_agreement"),
-    "checkpoint": (*_TRAINING, "_model"),
-    "callbacks": _CALLBACKS,
-    "_inference": (*_CALLBACKS, "callbacks"),
-    "_installs": (*_CALLBACKS, "callbacks"),
-    "_saved_classes": ("core", "_keras", "schedules", "_model"),
-    "_auto": (*_CALLBACKS, "callbacks", "_inference", "_installs"),
+    "keras/agreement": _OPS,
+    "keras/optimizer": (*_OPS, "keras/agreement"),
+    "keras/model": _TRAINING,
+    "keras/fit": (*_TRAINING, "observe"),
+    "keras/data": (*_OPS, "keras/agreement"),
+    "keras/checkpoint": (*_TRAINING, "keras/model"),
+    "keras/callbacks": _CALLBACKS,
+    "keras/inference": (*_CALLBACKS, "keras/callbacks"),
+    "keras/install": (*_CALLBACKS, "keras/callbacks"),
+    "keras/saved_classes": (
+        "core",
+        "keras/lanes",
+        "keras/schedules",
+        "keras/model",
+    ),
+    "_auto": (
+        *_CALLBACKS,
+        "keras/callbacks",
+        "keras/inference",
+        "keras/install",
+    ),
     "auto": ("_auto",),
-    "job": ("protocol", "core", "_installs", "auto"),
+    "callbacks": ("keras/callbacks",),
+    "checkpoint": ("keras/checkpoint",),
+    "data": ("keras/data",),
+    "schedules": ("keras/schedules",),
+    "job": ("protocol", "core", "keras/install", "auto"),
     "launcher": ("protocol", "observe", "core"),
     "cli": ("protocol", "observe", "engines", "launcher"),
     "ray": ("protocol", "engines", "launcher", "job"),

@@ -6,7 +6,7 @@ The program has one of them, so nothing else would show what the other lacks.
 import ast
 from pathlib import Path
 
-LANES = Path(__file__).resolve().parents[2] / "keras_ring/_keras"
+LANES = Path(__file__).resolve().parents[2] / "keras_ring/keras/lanes"
 
 
 def _functions(module: str) -> dict[str, str]:

@@ -146,7 +146,7 @@ MUTATIONS = (
     ),
     Mutation(
         "gradients are not divided before the sum",
-        "keras_ring/_training/reduction.py",
+        "keras_ring/keras/optimizer/reduction.py",
         "    factor = settings.gradient_predivide_factor",
         "    factor = 1.0",
         tests=(
@@ -156,21 +156,21 @@ MUTATIONS = (
     ),
     Mutation(
         "a shard of a `PyDataset` has its neighbour's batches",
-        "keras_ring/data/sharded_batches.py",
+        "keras_ring/keras/data/sharded_batches.py",
         "position = topology.rank() + index * topology.size()",
         "position = index * topology.size()",
         tests=("tests/unit/test_sharded_batches.py",),
     ),
     Mutation(
         "the optimizer's state is not broadcast",
-        "keras_ring/_model/model_broadcast.py",
+        "keras_ring/keras/model/model_broadcast.py",
         "variables.extend(compat.optimizer_variables(optimizer))",
         "pass",
         tests=("tests/keras/test_callbacks.py",),
     ),
     Mutation(
         "metrics are the mean of the ranks' means",
-        "keras_ring/callbacks/metric_average.py",
+        "keras_ring/keras/callbacks/metric_average.py",
         '("sum", reduce_ops.Sum)',
         '("sum", reduce_ops.Average)',
         tests=("tests/keras/test_callbacks.py",),
@@ -187,7 +187,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a file of a checkpoint with other bytes is taken for whole",
-        "keras_ring/checkpoint/checkpoint_files.py",
+        "keras_ring/keras/checkpoint/checkpoint_files.py",
         "    if found != checksum:",
         "    if not found:",
         tests=("tests/unit/test_checkpoint_files.py",),
@@ -201,7 +201,7 @@ MUTATIONS = (
     ),
     Mutation(
         "rank 0's failure is raised on rank 0 alone",
-        "keras_ring/checkpoint/rank_zero.py",
+        "keras_ring/keras/checkpoint/rank_zero.py",
         "    if failure is not None:",
         "    if cause is not None:",
         tests=("tests/keras/test_saving_on_ranks.py",),

@@ -34,19 +34,12 @@ class Reach(enum.IntEnum):
 # tests. Folders of csrc stand for all that begins with them.
 _JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "engines")
 _KERAS = (
-    *("_keras", "_agreement", "_training", "_model", "_fit", "data"),
-    *(
-        "checkpoint",
-        "callbacks",
-        "_inference",
-        "schedules",
-        "_installs",
-        "_saved_classes",
-    ),
+    *(room for room in floors.PYTHON_FLOORS if room.startswith("keras/")),
+    *("callbacks", "checkpoint", "data", "schedules"),
 )
 # Group of tests -> the rooms that it tests.
 ROOMS: dict[str, tuple[str, ...]] = {
-    "auto": ("_auto", "auto", "_inference", "_fit"),
+    "auto": ("_auto", "auto", "keras/inference", "keras/fit"),
     "benchmarks": ("bench", "benchmarks"),
     "engines": (
         *("engines", "ray", "deploy", "csrc/collective/mpi"),
@@ -62,7 +55,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "model": (),
     "multiprocess": (
-        *("csrc", "tf_ops", "core", "tensorflow", "_agreement", "job"),
+        *("csrc", "tf_ops", "core", "tensorflow", "keras/agreement", "job"),
     ),
 }
 # A room, and one that it imports in jobs of another kind alone.

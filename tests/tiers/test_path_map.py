@@ -22,8 +22,8 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
         ("csrc/runtime/background_loop.cc", "faults"),
         ("tf_ops/collective_kernel.cc", "programs"),
         ("keras_ring/launcher/job.py", "launcher-kills"),
-        ("keras_ring/checkpoint/__init__.py", "saves"),
-        ("keras_ring/_training/optimizer.py", "parity"),
+        ("keras_ring/keras/checkpoint/__init__.py", "saves"),
+        ("keras_ring/keras/optimizer/optimizer.py", "parity"),
         ("keras_ring/new_file.py", "examples"),
         ("examples/tape_digits.py", "examples"),
     ],
@@ -39,12 +39,12 @@ def test_pages_pull_nothing(path):
 
 def test_parts_add_up():
     one = path_map.pulled_by(["csrc/tls/openssl_tls.cc"])
-    other = path_map.pulled_by(["keras_ring/checkpoint/__init__.py"])
+    other = path_map.pulled_by(["keras_ring/keras/checkpoint/__init__.py"])
     both = path_map.pulled_by(
         [
             "docs/tls.md",
             "csrc/tls/openssl_tls.cc",
-            "keras_ring/checkpoint/__init__.py",
+            "keras_ring/keras/checkpoint/__init__.py",
         ]
     )
     assert both == one | other != one

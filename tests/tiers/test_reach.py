@@ -22,10 +22,10 @@ OWN, BELOW, APART = Reach.OWN, Reach.BELOW, Reach.APART
         ("csrc/control/controller.cc", "model", APART),
         ("tests/model/slots.py", "model", OWN),
         ("tests/model/slots.py", "keras", APART),
-        ("keras_ring/_training/optimizer.py", "keras", OWN),
-        ("keras_ring/_training/optimizer.py", "keras2", OWN),
-        ("keras_ring/_training/optimizer.py", "auto", BELOW),
-        ("keras_ring/_training/optimizer.py", "launcher", BELOW),
+        ("keras_ring/keras/optimizer/optimizer.py", "keras", OWN),
+        ("keras_ring/keras/optimizer/optimizer.py", "keras2", OWN),
+        ("keras_ring/keras/optimizer/optimizer.py", "auto", BELOW),
+        ("keras_ring/keras/optimizer/optimizer.py", "launcher", BELOW),
         ("keras_ring/_auto/results.py", "auto", OWN),
         ("keras_ring/_auto/results.py", "multiprocess", APART),
         ("keras_ring/observe/report/page.py", "launcher", OWN),
@@ -49,7 +49,11 @@ def test_of_groups(path, group, expected):
 
 
 def test_the_closest_of_all_paths_counts():
-    paths = ["docs/faults.md", "csrc/base/wire.h", "keras_ring/data/shard.py"]
+    paths = [
+        "docs/faults.md",
+        "csrc/base/wire.h",
+        "keras_ring/keras/data/shard.py",
+    ]
     assert reach.of_group("keras", paths) is OWN
     assert reach.of_group("keras", paths[:2]) is BELOW
     assert reach.of_group("keras", []) is APART
@@ -99,7 +103,7 @@ def test_a_page_is_read_by_the_tests_that_name_it():
         ("sanitized", "tests/fuzz/wire_fuzz.cc", OWN),
         ("sanitized", "docs/fuzzing.md", APART),
         ("package", "setup.py", OWN),
-        ("package", "keras_ring/_training/optimizer.py", APART),
+        ("package", "keras_ring/keras/optimizer/optimizer.py", APART),
         ("bazel", "BUILD", OWN),
         ("cpp", "requirements.txt", OWN),
     ],

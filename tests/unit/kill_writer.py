@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_ring.checkpoint import checkpoint_files
+from keras_ring.keras.checkpoint import checkpoint_files
 
 ARRAYS = 20
 

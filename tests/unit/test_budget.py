@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_ring._agreement import time_budget
+from keras_ring.keras.agreement import time_budget
 
 
 class Clock:

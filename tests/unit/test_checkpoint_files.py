@@ -13,7 +13,7 @@ import kill_writer
 import numpy as np
 import pytest
 
-from keras_ring.checkpoint import checkpoint_files as files
+from keras_ring.keras.checkpoint import checkpoint_files as files
 from tests import tiers
 
 KILLS = tiers.amount(10 if tiers.pulled("saves") else 4, 50)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_ring.data import shard
-from keras_ring.data.sharded_files import divided
+from keras_ring.keras.data.sharded_files import divided
 
 
 @contextlib.contextmanager

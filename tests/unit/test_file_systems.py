@@ -1,6 +1,6 @@
 import pytest
 
-from keras_ring._agreement import file_systems
+from keras_ring.keras.agreement import file_systems
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from keras_ring._agreement import training_end
-from keras_ring._fit.figures import Figures
-from keras_ring._fit.summary import bytes_text, rate_text, summary
+from keras_ring.keras.agreement import training_end
+from keras_ring.keras.fit.figures import Figures
+from keras_ring.keras.fit.summary import bytes_text, rate_text, summary
 
 SECOND = 10**9
 USUAL = Figures(

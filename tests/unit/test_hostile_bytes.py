@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from keras_ring.checkpoint import checkpoint_files as files
+from keras_ring.keras.checkpoint import checkpoint_files as files
 from keras_ring.launcher.hosts import Host, parse_hosts
 from keras_ring.launcher.usage import UsageError
 from keras_ring.protocol import error_file

@@ -3,7 +3,7 @@
 import pytest
 
 from keras_ring.callbacks import InputPipeline
-from keras_ring.callbacks.input_pipeline import described
+from keras_ring.keras.callbacks.input_pipeline import described
 
 
 def results(real, synthetic, data):

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_ring._agreement import fingerprints, looks
+from keras_ring.keras.agreement import fingerprints, looks
 
 
 class Clock:

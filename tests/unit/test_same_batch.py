@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from keras_ring._agreement import same_batch
+from keras_ring.keras.agreement import same_batch
 
 
 @pytest.fixture

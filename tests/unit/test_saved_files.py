@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from keras_ring.checkpoint import saved_files as files
-from keras_ring.checkpoint.checkpoint_files import Damaged, described
+from keras_ring.keras.checkpoint import saved_files as files
+from keras_ring.keras.checkpoint.checkpoint_files import Damaged, described
 
 
 def save(path, content, at=(0, 1), template="{epoch}.bin"):

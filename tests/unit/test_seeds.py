@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_ring._model import seeds
+from keras_ring.keras.model import seeds
 
 
 def test_no_two_places_have_the_same_mix():

@@ -9,7 +9,8 @@ import pandas
 import pytest
 import tensorflow as tf
 
-from keras_ring.data import epochs, shard
+from keras_ring.data import shard
+from keras_ring.keras.data import epochs
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ import keras
 import pytest
 
 import keras_ring as kr
-from keras_ring._model import synchronized_normalization
 from keras_ring.core import topology
+from keras_ring.keras.model import synchronized_normalization
 
 
 def model_of(layer):

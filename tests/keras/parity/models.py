@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._keras import compat
-from keras_ring._model import seeds
+from keras_ring.keras.lanes import compat
+from keras_ring.keras.model import seeds
 
 STEPS, BATCH_SIZE = 30, 16
 WIDTH, CLASSES, WORDS = 10, 4, 12

@@ -1,0 +1,212 @@
+"""Compares the first batch of a training between ranks, and adds up its size.
+
+If the batch size was not divided by the number of ranks, the global batch is
+that many times as large. If the data were not split, N ranks do the work of
+one, and nothing looks wrong. The same holds if ranks split by `Dataset.shard`
+what each has shuffled in its own way. So the first batch that a model is
+trained on is read here, and then trained on unchanged. Its size, its digest and
+a digest of what the data are made from are exchanged once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from absl import logging
+
+from keras_ring._typing import Dataset, Model, Structure
+from keras_ring.core import arrays, topology
+from keras_ring.core.process_sets import (
+    ProcessSet,
+    global_process_set,
+    is_alone,
+)
+from keras_ring.keras.agreement import same_data
+from keras_ring.keras.agreement.next_batch import (
+    TrainFunction,
+    iterator_of,
+    next_of,
+    on_next_call,
+)
+from keras_ring.keras.agreement.rank_names import SHOWN, rank_list
+from keras_ring.keras.lanes import compat
+from keras_ring.tensorflow import execution
+
+_WATCHED = "_keras_ring_batch_watched"
+_DIGEST_BYTES = 16
+_UNKNOWN = bytes(_DIGEST_BYTES)
+_SIZE_BYTES = 8
+
+
+def watch(
+    model: Model,
+    process_set: ProcessSet = global_process_set,
+    *,
+    verbose: bool = False,
+) -> None:
+    """Makes the next batch of a model be compared between ranks.
+
+    Ranks are compared once for each model, and the lowest one warns if some
+    have the same batch. All ranks must call this before a batch of training.
+    Programs without eager execution are not compared, because no single
+    function reads their batches.
+
+    Args:
+        model: A `keras.Model` in `fit`.
+        process_set: The process set whose members train the model. Defaults to
+            all ranks.
+        verbose: Boolean, whether to print the size of the global batch.
+    """
+    if is_alone(process_set) or getattr(model, _WATCHED, False):
+        return
+    if execution.is_graph_program():
+        return
+    object.__setattr__(model, _WATCHED, True)
+
+    def compare_and_train(
+        train: TrainFunction, iterator: Iterator[Structure]
+    ) -> Any:
+        if not isinstance(iterator, tf.data.Iterator):
+            _compare([], None, process_set, verbose)
+            return train(iterator)
+        batches = next_of(iterator, compat.steps_per_execution(model))
+        dataset = getattr(iterator, "_dataset", None)
+        _compare(batches, dataset, process_set, verbose)
+        return train(iterator_of(batches, iterator) if batches else iterator)
+
+    on_next_call(model, compare_and_train)
+
+
+def leave_out(model: Model) -> None:
+    """Excludes a model from the comparison of first batches."""
+    object.__setattr__(model, _WATCHED, True)
+
+
+def _compare(
+    batches: list[Structure],
+    dataset: Dataset,
+    process_set: ProcessSet,
+    verbose: bool,
+) -> None:
+    digest = _digest(batches[:1])
+    if digest is None:
+        # The rank in place of a digest: there is nothing to compare.
+        digest = topology.rank().to_bytes(_DIGEST_BYTES, "little")
+    size = _size(batches[:1]).to_bytes(_SIZE_BYTES, "little")
+    members = process_set.ranks
+    parts, source = _split(dataset, len(members))
+    rows = arrays.gather_digests(
+        digest + source + size,
+        "fit/first_batch",
+        process_set,
+    )
+    if topology.rank() != members[0]:
+        return
+    digests, sources, sizes = np.split(
+        rows, [_DIGEST_BYTES, 2 * _DIGEST_BYTES], axis=1
+    )
+    _warn_if_same(digests, members)
+    _warn_if_split_differs(parts, sources)
+    sizes = np.ascontiguousarray(sizes).view("<u8")
+    if verbose and sizes.all():
+        print(_batch_of_all(sizes.ravel().tolist()), flush=True)
+
+
+def _split(
+    dataset: Dataset, num_ranks: int
+) -> tuple[list[same_data.Part], bytes]:
+    """Returns the parts of what `Dataset.shard` splits, and their digest.
+
+    Nothing is raised: a rank that raised alone would leave the others waiting.
+    A dataset that cannot be inspected counts as none.
+    """
+    if dataset is None:
+        return [], _UNKNOWN
+    try:
+        parts = same_data.parts_before_split(dataset, num_ranks)
+        return parts, same_data.digest_of(parts)
+    except Exception as error:
+        logging.debug("keras_ring: no look into a dataset: %s", error)
+        return [], _UNKNOWN
+
+
+def _batch_of_all(sizes: list[int]) -> str:
+    """Returns a line about the size of the global batch."""
+    count = len(sizes)
+    if len(set(sizes)) == 1:
+        terms = f"{count} x {sizes[0]} = "
+    else:
+        terms = f"{' + '.join(map(str, sizes))} = " if count <= SHOWN else ""
+    return f"keras_ring: {count} ranks, a global batch of {terms}{sum(sizes)}"
+
+
+def _size(batches: list[Structure]) -> int:
+    """Returns the number of rows of a batch, or 0 if it is not known."""
+    for tensor in tf.nest.flatten(batches):
+        shape = getattr(tensor, "shape", None)
+        if shape is not None and shape.rank and shape[0] is not None:
+            return int(shape[0])
+    return 0
+
+
+def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
+    groups: dict[bytes, list[int]] = {}
+    for member, digest in zip(members, digests, strict=True):
+        groups.setdefault(digest.tobytes(), []).append(member)
+    same = max(groups.values(), key=len)
+    if len(same) == 1:
+        return
+    logging.warning(
+        "keras_ring: %d of %d ranks got the same batch (ranks %s), so they do "
+        "the work of one. Split the data with `kr.data.shard(...)` before "
+        "`fit`. If ranks draw batches at random, let the seed depend on "
+        "`kr.rank()`.",
+        len(same),
+        len(members),
+        rank_list(same),
+    )
+
+
+def _warn_if_split_differs(
+    parts: list[same_data.Part], digests: npt.NDArray[Any]
+) -> None:
+    """Warns if `Dataset.shard` splits data that differ between ranks."""
+    why = [f"{part.what} ({part.text})" for part in parts if part.is_random]
+    known = digests[digests.any(axis=1)]
+    if not why and len(known) and not (known == known[0]).all():
+        why = ["seeds, files or contents differ"]
+    if why:
+        logging.warning(
+            "keras_ring: the ranks split a dataset by `Dataset.shard` that "
+            "each of them has in another order: %s. Some elements are used "
+            "twice and some never. Pass seed= to what shuffles before, the "
+            "same on all ranks, or shuffle after the split, as "
+            "`kr.data.shard(dataset, shuffle=...)` does.",
+            why[0],
+        )
+
+
+def _digest(batches: list[Structure]) -> bytes | None:
+    """Returns a digest of batches, or `None` if they are all constants."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    is_constant = True
+    for tensor in tf.nest.flatten(batches, expand_composites=True):
+        if not isinstance(tensor, tf.Tensor) or tensor.dtype in (
+            tf.variant,
+            tf.resource,
+        ):
+            continue
+        array = tensor.numpy()
+        flat = np.asarray(array).reshape(-1)
+        if flat.dtype.kind == "O":
+            content = repr(flat.tolist()).encode()
+        else:
+            content = np.ascontiguousarray(flat).view(np.uint8).tobytes()
+        digest.update(content)
+        is_constant &= bool(not flat.size or (flat == flat[0]).all())
+    return None if is_constant else digest.digest()

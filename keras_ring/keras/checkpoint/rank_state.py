@@ -1,0 +1,129 @@
+"""Moves the state of each single rank to rank 0's disk and back.
+
+A checkpoint has one file for each rank. It holds, by index, the variables
+whose values on this rank differ from those on rank 0; and, within an epoch,
+the state of the metrics and accumulated gradients.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._typing import Variable
+from keras_ring.core import topology
+from keras_ring.keras.agreement.fingerprints import digest
+from keras_ring.keras.model import model_state
+from keras_ring.tensorflow import gathers
+
+_OWNED = "owned-"
+
+
+def file_name(rank: int) -> str:
+    """Returns the name of the file of a rank."""
+    return f"rank-{rank}.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """Contents of the file of this rank, as bytes.
+
+    Attributes:
+        owned: Values that differ from those on rank 0, by the index of the
+            variable in the state.
+        local: Values of `model_state.local_variables`, or an empty list.
+    """
+
+    owned: dict[int, npt.NDArray[Any]]
+    local: list[npt.NDArray[Any]]
+
+
+def to_bytes(
+    variables: Sequence[Variable],
+    owned: Sequence[int],
+    local: Sequence[npt.NDArray[Any]],
+) -> bytes:
+    """Returns the file of this rank. All ranks must call it.
+
+    Args:
+        variables: The variables of the state.
+        owned: Indices of the variables that may differ between ranks.
+        local: Arrays, the values of `model_state.local_variables`.
+    """
+    contents: dict[str, npt.NDArray[Any]] = model_state.numbered(local)
+    if owned:
+        digests = b"".join(digest(variables[place]) for place in owned)
+        mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
+        of_rank_0 = gathers.broadcast(
+            tf.constant(mine), root_rank=0, name="checkpoint/owned"
+        ).numpy()
+        for place, differs in zip(
+            owned, (mine != of_rank_0).any(axis=1), strict=True
+        ):
+            if differs:
+                (array,) = model_state.as_arrays([variables[place]])
+                contents[f"{_OWNED}{place}"] = array
+    file = io.BytesIO()
+    model_state.write_arrays(contents, file)
+    return file.getvalue()
+
+
+def from_bytes(content: bytes) -> Contents | None:
+    """Returns the contents that `to_bytes` has encoded, or `None` for none."""
+    if not content:
+        return None
+    found = model_state.read_bytes(io.BytesIO(content))
+    local = {k: v for k, v in found.items() if not k.startswith(_OWNED)}
+    return Contents(
+        {
+            int(name.removeprefix(_OWNED)): array
+            for name, array in found.items()
+            if name.startswith(_OWNED)
+        },
+        model_state.in_order(local),
+    )
+
+
+def gather(content: bytes) -> list[bytes]:
+    """Returns the bytes of all ranks, by rank, on rank 0; others get none."""
+    rows = [len(content), *[0] * (topology.size() - 1)]
+    received, counts = _exchanged(content, rows, "checkpoint/gather")
+    if topology.rank() != 0:
+        return []
+    ends = np.cumsum(counts)
+    return [
+        received[end - count : end].tobytes()
+        for end, count in zip(ends, counts, strict=True)
+    ]
+
+
+def scatter(contents: Sequence[bytes]) -> bytes:
+    """Sends each rank its bytes, and returns those of this rank.
+
+    Args:
+        contents: The bytes of all ranks on rank 0. Other ranks may pass
+            anything.
+    """
+    if topology.rank() != 0:
+        contents = [b""] * topology.size()
+    rows = [len(content) for content in contents]
+    received, _ = _exchanged(b"".join(contents), rows, "checkpoint/scatter")
+    return bytes(received.tobytes())
+
+
+def _exchanged(
+    content: bytes, rows: Sequence[int], name: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    data = np.frombuffer(content, np.uint8)
+    if topology.size() == 1:
+        return data, np.array(rows)
+    received, counts = gathers.alltoall(
+        tf.constant(data), tf.constant(rows, tf.int64), name=name
+    )
+    return received.numpy(), counts.numpy()

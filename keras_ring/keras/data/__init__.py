@@ -1,0 +1,341 @@
+"""Gives each rank its part of the data."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._typing import Dataset, PyDataset, Structure, Tensor
+from keras_ring.core import topology
+from keras_ring.keras.agreement import cache_files, same_data
+from keras_ring.keras.agreement.data_parts import DataPart, remember
+from keras_ring.keras.data.epoch_shuffle import shuffled_by_epoch
+from keras_ring.keras.data.sharded_batches import (
+    ShardedPyDataset,
+    shard_generator,
+)
+from keras_ring.keras.data.sharded_files import files_of_this_rank
+from keras_ring.keras.lanes import compat
+
+Uneven = Literal["pad", "drop", "error"]
+
+
+def shard(
+    dataset: Any = None,
+    *,
+    uneven: Uneven = "pad",
+    shuffle: bool | int = False,
+    seed: int = 0,
+    files: str | Sequence[str | os.PathLike[str]] | None = None,
+    lengths: Sequence[int] | None = None,
+    check: bool = True,
+) -> Any:
+    """Returns the part of a data set that belongs to this rank.
+
+    Of `size` ranks, rank `r` gets elements `r`, `r + size`, `r + 2 * size`
+    and so on. So the batches that the ranks see in one step are, together,
+    the batch that one process would have seen, and every rank gets the same
+    number of elements, hence of batches.
+
+    If the number of elements is not a multiple of the number of ranks,
+    `uneven` says what happens:
+
+    * `"pad"`: every element is used. Ranks that would be one element short
+      get one from the start of the data again, so up to `size - 1` elements
+      count twice in an epoch.
+    * `"drop"`: no element is used twice. Up to `size - 1` elements at the end
+      are left out.
+    * `"error"`: it is a `ValueError`.
+
+    All ranks must pass the same data in the same order, and the same
+    arguments. For arrays and datasets this is compared here, once: a few rows
+    of arrays, and the sources and seeds of a `tf.data.Dataset`, from which
+    nothing is read. A difference is an error on all ranks. So is a dataset
+    that was shuffled without a seed, because its order would differ between
+    ranks. All ranks must call this function, like a collective.
+
+    With `files`, each rank reads its own files only. They are divided so that
+    ranks have about the same number of elements. A rank reads several of its
+    files at a time, in turn. If there are fewer files than ranks, all ranks
+    read all files.
+
+    Args:
+        dataset: One of:
+
+            - Arrays or tensors, pandas frames and series, or a tuple, list or
+              dictionary of them, whose first dimensions have one length. The
+              first dimension is split. Sample weights are split with the
+              rest: `kr.data.shard((x, y, weights))`.
+            - A `tf.data.Dataset` that yields single elements. Shard it before
+              `batch`, and early: all ranks read all elements up to here. A
+              dataset that yields batches is split batch by batch, so that all
+              ranks have the same number of batches; a smaller last batch then
+              goes to one rank only. An infinite dataset, made by `repeat`,
+              stays infinite, and needs `steps_per_epoch`.
+            - A `keras.utils.PyDataset`, which is split batch by batch. Each
+              rank reads its batches only.
+            - A generator, which is split element by element (batch by batch if
+              it yields batches). All ranks read all of it.
+            - With `files`, a function from the path of a file, a string
+              tensor, to a `tf.data.Dataset` of its elements. Defaults to
+              `tf.data.TFRecordDataset`.
+
+            Elements from the `tf.data` service are divided already, if all
+            ranks read them with one `job_name`.
+        uneven: String, see above. Defaults to `"pad"`.
+        shuffle: Boolean or integer. If `True`, the elements are shuffled.
+            Arrays are shuffled once, before they are split; `fit` shuffles
+            this rank's part in each epoch. The batches of a `PyDataset` are
+            shuffled before they are split, anew in each epoch. A
+            `tf.data.Dataset` is split first, and each rank shuffles its part
+            anew in each epoch, so that no element is lost or doubled whatever
+            seeds the ranks have set for TensorFlow. The order depends on
+            nothing but `seed` and the number of the epoch. An integer is the
+            size of the buffer that a `tf.data.Dataset` is shuffled through;
+            `True` holds the whole part of this rank in memory. Generators
+            cannot be shuffled. Defaults to `False`.
+        seed: Integer, the seed of the shuffle. Defaults to `0`.
+        files: Paths of files that hold the data, or a pattern such as
+            `"train-*.tfrecord"`. Shuffled files come in an order that depends
+            on `seed`. Defaults to `None`.
+        lengths: Integers, how many elements each file has, in the order of
+            `files` (of the names, for a pattern). Defaults to `None`, which
+            means that each rank counts those of some files, by reading them
+            once.
+        check: Boolean, whether the data of the ranks are compared. Defaults
+            to `True`.
+
+    Returns:
+        For arrays, a structure like `dataset` with arrays of this rank's
+        elements. Otherwise, an object of the same kind as `dataset`.
+
+    Raises:
+        TypeError: If `dataset` is of another kind.
+        ValueError: If an argument is wrong, if the arrays have different
+            lengths, if the number of elements of a `tf.data.Dataset` is not
+            known, if `uneven="error"` and it cannot be split evenly, or if
+            ranks were given data that differ, or cache them in one file.
+
+    Example:
+    ```python
+    x, y = kr.data.shard((x, y), shuffle=True)
+    model.fit(x, y, batch_size=32)
+
+    dataset = kr.data.shard(dataset, shuffle=10_000).batch(32)
+    model.fit(dataset)
+
+    records = kr.data.shard(files="train-*.tfrecord", shuffle=10_000)
+    model.fit(records.map(parse).batch(32))
+    ```
+    """
+    if uneven not in ("pad", "drop", "error"):
+        raise ValueError(
+            '`uneven` must be "pad", "drop" or "error". Received: '
+            f"uneven={uneven!r}"
+        )
+    if files is not None:
+        return _shard_files(
+            dataset, files, lengths, uneven, shuffle, seed, check
+        )
+    if lengths is not None:
+        raise ValueError("`lengths` are those of `files`, which is None.")
+    if isinstance(dataset, tf.data.Dataset):
+        if check:
+            same_data.require_same_dataset(dataset)
+            cache_files.require_own_files(
+                [dataset], "data/shard/files", before_split=True
+            )
+        return _shard_dataset(dataset, uneven, shuffle, seed)
+    if isinstance(dataset, compat.Dataset):
+        return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
+    if isinstance(dataset, types.GeneratorType):
+        if shuffle:
+            raise ValueError(
+                "A generator cannot be shuffled. Shuffle what it is made from, "
+                "or make it a `tf.data.Dataset` with "
+                "`tf.data.Dataset.from_generator`."
+            )
+        if topology.size() == 1:
+            return dataset
+        generator = shard_generator(dataset, uneven)
+        return _remembered(generator, "elements")
+    return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
+
+
+def _remembered(
+    data: Any, what: str, mine: int | None = None, whole: int | None = None
+) -> Any:
+    """Records which part of the data this rank has, for the output of `fit`."""
+    if topology.size() > 1:
+        remember(data, DataPart(what, mine, whole))
+    return data
+
+
+def _even_length(length: int, uneven: Uneven) -> int:
+    """Returns how many elements all ranks use together."""
+    size = topology.size()
+    rest = length % size
+    if rest == 0:
+        return length
+    if uneven == "pad":
+        return length + size - rest
+    if uneven == "drop":
+        return length - rest
+    raise ValueError(
+        f"{length} elements cannot be split evenly between {size} ranks. "
+        'Leave out elements with `uneven="drop"`, or use some of them twice '
+        'with `uneven="pad"`.'
+    )
+
+
+def _shard_arrays(
+    arrays: Structure, uneven: Uneven, shuffle: bool, seed: int, check: bool
+) -> Structure:
+    leaves = tf.nest.flatten(arrays)
+    for leaf in leaves:
+        shape = getattr(leaf, "shape", None)
+        if shape is None or not hasattr(leaf, "__getitem__"):
+            raise TypeError(
+                "`dataset` must be a `tf.data.Dataset`, an array, or a tuple, "
+                "list or dictionary of arrays, a `keras.utils.PyDataset` or a "
+                "generator. Received, in it, an object of "
+                f"type {type(leaf).__name__}. A list of numbers is an array "
+                "after `numpy.asarray`."
+            )
+        if len(shape) == 0:
+            raise ValueError(
+                "An array without dimensions cannot be split. Received: "
+                f"{leaf!r}"
+            )
+    if not leaves:
+        raise ValueError("There is nothing to split in an empty structure.")
+    lengths = [int(leaf.shape[0]) for leaf in leaves]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            "All arrays must have the same length. Received arrays of lengths "
+            f"{lengths}"
+        )
+    if check:
+        same_data.require_same_arrays(leaves)
+    length = lengths[0]
+    total = _even_length(length, uneven)
+    if topology.size() == 1 and not shuffle:
+        return arrays
+    order = (
+        np.random.default_rng(seed).permutation(length)
+        if shuffle
+        else np.arange(length)
+    )
+    # `resize` pads by repeating elements from the start.
+    chosen: npt.NDArray[Any] = np.resize(order, total)[
+        topology.rank() :: topology.size()
+    ]
+    part = tf.nest.map_structure(
+        lambda leaf: same_data.take_rows(leaf, chosen), arrays
+    )
+    return _remembered(part, "samples", len(chosen), length)
+
+
+def _shard_dataset(
+    dataset: Dataset, uneven: Uneven, shuffle: bool | int, seed: int
+) -> Dataset:
+    if not tf.executing_eagerly():
+        raise ValueError(
+            "In a TensorFlow 1 graph, the length of a `tf.data.Dataset` is not "
+            "known while the graph is made. Split the arrays that it is made "
+            "from by `kr.data.shard`, or use "
+            "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
+        )
+    cardinality = whole = int(dataset.cardinality())
+    if topology.size() > 1:
+        if cardinality == tf.data.UNKNOWN_CARDINALITY:
+            raise ValueError(
+                "The number of elements of this `tf.data.Dataset` is not "
+                "known, so ranks could get different numbers of batches and "
+                "wait for each other. Give the number with "
+                "`dataset.apply(tf.data.experimental.assert_cardinality(n))`, "
+                "or make the data set endless with `dataset.repeat()` and set "
+                "`steps_per_epoch` in `fit`. Files are counted by "
+                "`kr.data.shard(files=...)`. What the tf.data service hands "
+                "out to all ranks under one `job_name` needs no shard."
+            )
+        if cardinality != tf.data.INFINITE_CARDINALITY:
+            total = _even_length(cardinality, uneven)
+            if total > cardinality > 0:
+                dataset = dataset.repeat()
+            dataset = dataset.take(total)
+            cardinality = total // topology.size() if cardinality else 0
+        dataset = dataset.shard(topology.size(), topology.rank())
+    dataset = _shuffled(dataset, cardinality, shuffle, seed)
+    if whole < 0:
+        return _remembered(dataset, "elements")
+    return _remembered(dataset, "elements", cardinality, whole)
+
+
+def _shard_files(
+    read: Callable[[Tensor], Dataset] | None,
+    files: str | Sequence[str | os.PathLike[str]],
+    lengths: Sequence[int] | None,
+    uneven: Uneven,
+    shuffle: bool | int,
+    seed: int,
+    check: bool,
+) -> Dataset:
+    """Returns this rank's part of the elements in files."""
+    dataset, per_rank = files_of_this_rank(
+        tf.data.TFRecordDataset if read is None else read,
+        files,
+        lengths,
+        seed if shuffle else None,
+        check,
+    )
+    if len(per_rank) == 1 and topology.size() > 1:
+        return _shard_dataset(dataset, uneven, shuffle, seed)
+    if uneven == "error" and len(set(per_rank)) > 1:
+        raise ValueError(
+            f"The files cannot be divided evenly between {topology.size()} "
+            f"ranks, which would have {per_rank} elements. Leave out elements "
+            'with `uneven="drop"`, or use some of them twice with '
+            '`uneven="pad"`.'
+        )
+    total = min(per_rank) if uneven == "drop" else max(per_rank)
+    if total > per_rank[topology.rank()] > 0:
+        dataset = dataset.repeat()
+    dataset = dataset.take(total)
+    dataset = _shuffled(dataset, total, shuffle, seed)
+    return _remembered(dataset, "elements", total, sum(per_rank))
+
+
+def _shuffled(
+    dataset: Dataset, cardinality: int, shuffle: bool | int, seed: int
+) -> Dataset:
+    if shuffle is True:
+        if cardinality < 0:
+            raise ValueError(
+                "An endless `tf.data.Dataset`, or one of unknown length, "
+                "cannot be shuffled as a whole. Set `shuffle` to the size of "
+                "a buffer, such as `shuffle=10_000`."
+            )
+        shuffle = max(cardinality, 1)
+    if shuffle:
+        dataset = shuffled_by_epoch(dataset, int(shuffle), seed)
+    return dataset
+
+
+def _shard_py_dataset(
+    dataset: PyDataset, uneven: Uneven, shuffle: bool, seed: int
+) -> PyDataset:
+    count = compat.num_batches(dataset)
+    if shuffle and count is None:
+        raise ValueError("A `PyDataset` without end cannot be shuffled.")
+    total = None if count is None else _even_length(count, uneven)
+    if topology.size() == 1 and not shuffle:
+        return dataset
+    part = ShardedPyDataset(dataset, total, shuffle, seed)
+    return _remembered(part, "batches", part.num_batches, count)

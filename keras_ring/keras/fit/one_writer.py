@@ -1,0 +1,237 @@
+"""Makes callbacks of Keras write files and show progress on one rank alone.
+
+Programs for one process have `keras.callbacks.ModelCheckpoint`, `CSVLogger`,
+`TensorBoard` and the progress bar. Several ranks that train one model would
+write the same files at the same time. So the methods that write do nothing on
+any rank but the lowest of those that train the model. The callbacks still read
+and decide on all ranks. Nothing is sent.
+
+After batches that a resumed training skips, nothing is written again either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from absl import logging
+
+from keras_ring._typing import Callback, Logs, Model
+from keras_ring.core import sight, topology
+from keras_ring.keras.fit import skipped_batches
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.optimizer import local_updates
+from keras_ring.keras.optimizer.trained_by import trained_by
+
+# By the name of a class of Keras: its methods that write, or `None` for all
+# hooks that it defines.
+_WRITERS: dict[str, tuple[str, ...] | None] = {
+    "CSVLogger": None,
+    "TensorBoard": None,
+    "RemoteMonitor": None,
+    "ProgbarLogger": None,
+    "OrbaxCheckpoint": None,
+    "ModelCheckpoint": ("_save_model",),
+    "BackupAndRestore": compat.BACKUP_WRITES,
+}
+_BETTER = {
+    "ModelCheckpoint": "; `kr.callbacks.ModelCheckpoint` has the others wait "
+    "for the file, and writes it atomically",
+    "BackupAndRestore": "; `kr.callbacks.BackupAndRestore` has all ranks go "
+    "on at the same step",
+}
+# Methods whose output the interrupted run has written for the same batches.
+_AFTER_BATCHES = ("_save_model", "on_train_batch_begin", "on_train_batch_end")
+# Methods that write the model.
+_SAVES = ("_save_model", *compat.BACKUP_WRITES)
+_PURPOSE = "one rank writes"
+_RESUMES = "nothing is written again for batches that are passed over"
+_SILENT = "_keras_ring_silent"
+_OTHERS_SILENT = "_keras_ring_others_silent"
+_EVERY_RANK = "_keras_ring_every_rank"
+
+_writing_alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_ring_writing_alone", default=False
+)
+
+
+def on_every_rank(callback: Callback) -> Callback:
+    """Marks a callback, or a class of them, to run on all ranks; returns it."""
+    setattr(callback, _EVERY_RANK, True)
+    return callback
+
+
+def is_on_every_rank(callback: Callback) -> bool:
+    """Returns whether all ranks are to run a callback."""
+    return bool(getattr(callback, _EVERY_RANK, False))
+
+
+def writes(callback: Callback) -> bool:
+    """Returns whether a callback writes files, on one rank for all."""
+    return any(
+        isinstance(callback, getattr(keras.callbacks, name, ()))
+        for name in _WRITERS
+        if name != "ProgbarLogger"
+    )
+
+
+def is_silent(callback: Callback) -> bool:
+    """Returns whether another rank writes what a callback of `fit` writes."""
+    return bool(getattr(callback, _SILENT, False))
+
+
+def is_writing_alone() -> bool:
+    """Returns whether the caller runs in a write of this rank alone."""
+    return _writing_alone.get()
+
+
+@contextlib.contextmanager
+def writing_alone() -> Iterator[None]:
+    """Marks the code in the context as run by this rank alone."""
+    token = _writing_alone.set(True)
+    try:
+        yield
+    finally:
+        _writing_alone.reset(token)
+
+
+def install() -> None:
+    """Changes the classes of Keras. Calling it once is enough."""
+    for name, methods in _WRITERS.items():
+        writer = getattr(keras.callbacks, name, None)
+        if writer is None:
+            continue
+        own_methods = dict(vars(writer))
+        for method in methods or [m for m in own_methods if m[:3] == "on_"]:
+            patch_once(writer, method, _left_out, _PURPOSE)
+            if method in _AFTER_BATCHES and name != "ProgbarLogger":
+                patch_once(writer, method, _not_again, _RESUMES)
+        decides = functools.partial(
+            _decides, name=name, writes="set_model" in own_methods
+        )
+        patch_once(writer, "set_model", decides, _PURPOSE)
+
+
+def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_if_meant(self: Callback, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(self, _SILENT, False):
+            if write.__name__ not in _SAVES:
+                return write(self, *args, **kwargs)
+            alone = getattr(self, _OTHERS_SILENT, False)
+            with (
+                sight.activity("checkpoint", write.__name__.strip("_")),
+                writing_alone() if alone else contextlib.nullcontext(),
+            ):
+                return write(self, *args, **kwargs)
+        if isinstance(self, keras.callbacks.ModelCheckpoint):
+            _judge_only(self, *args, **kwargs)
+        return None
+
+    return write_if_meant
+
+
+def _not_again(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_if_new(self: Callback, *args: Any, **kwargs: Any) -> Any:
+        if skipped_batches.is_skipping(self.model):
+            return None
+        return write(self, *args, **kwargs)
+
+    return write_if_new
+
+
+def _judge_only(
+    checkpoint: Callback,
+    epoch: int,
+    batch: int | None,
+    logs: Logs | None,
+) -> None:
+    """Makes a `ModelCheckpoint` record the best epoch without writing."""
+    setattr(checkpoint, _SILENT, False)
+    verbose, checkpoint.verbose = checkpoint.verbose, 0
+    try:
+        compat.save_if_due(
+            checkpoint, epoch, batch, logs or {}, lambda path: None
+        )
+    finally:
+        checkpoint.verbose = verbose
+        setattr(checkpoint, _SILENT, True)
+
+
+def _decides(
+    set_model: Callable[..., Any], name: str, writes: bool
+) -> Callable[..., Any]:
+    """Returns a `set_model` that decides which rank writes.
+
+    Keras calls this method before any other.
+
+    Args:
+        set_model: The method of the class.
+        name: String, the name of the class.
+        writes: Boolean, whether `set_model` itself writes.
+    """
+
+    @functools.wraps(set_model)
+    def decide(self: Callback, model: Model) -> Any:
+        # Decided here, because writing may happen in another thread.
+        writer = _writer_of(self, model)
+        silent = writer not in (None, topology.rank())
+        setattr(self, _SILENT, silent)
+        setattr(self, _OTHERS_SILENT, writer is not None and not silent)
+        if not silent:
+            return set_model(self, model)
+        if name != "ProgbarLogger":
+            ranks = trained_by(model).ranks
+            _announce(name, ranks[0], ranks[1], len(ranks))
+        if writes:
+            return keras.callbacks.Callback.set_model(self, model)
+        return set_model(self, model)
+
+    return decide
+
+
+def _writer_of(callback: Callback, model: Model) -> int | None:
+    """Returns the rank that writes for all, or `None` if each rank writes."""
+    if not topology.is_initialized() or topology.size() == 1:
+        return None
+    if getattr(callback, _EVERY_RANK, False):
+        return None
+    if local_updates.are_allowed():
+        # Each rank trains a model of its own.
+        return None
+    ranks = trained_by(model).ranks
+    return ranks[0] if topology.rank() in ranks else None
+
+
+def announce_by(announce: Callable[[str, int, int, int], None]) -> None:
+    """Sets the function that announces that one rank alone writes.
+
+    Args:
+        announce: Callable, called on the other ranks with the name of the
+            class, the rank that writes, the rank after it, and the number of
+            ranks.
+    """
+    global _announce
+    _announce = announce
+
+
+@functools.cache
+def _say(name: str, first: int, second: int, count: int) -> None:
+    """Warns once, on the second rank, that the first rank alone writes."""
+    if topology.rank() == second:
+        logging.warning(
+            "keras_ring: rank %d alone writes what `%s` writes, for %d ranks%s."
+            " `kr.callbacks.EveryRank(callback)` has each rank write its own.",
+            first,
+            name,
+            count,
+            _BETTER.get(name, ""),
+        )
+
+
+_announce: Callable[[str, int, int, int], None] = _say

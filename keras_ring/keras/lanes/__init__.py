@@ -1,0 +1,19 @@
+"""The Keras of the program, 2 or 3, and the differences between them.
+
+When TensorFlow 2.15 and `tf_keras` are no longer supported, `keras2`,
+`keras2_variables` and this choice can be removed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_ring.keras.lanes.which import is_keras2, keras
+
+compat: Any
+if is_keras2():
+    from keras_ring.keras.lanes import keras2 as compat
+else:
+    from keras_ring.keras.lanes import keras3 as compat
+
+__all__ = ["compat", "keras"]

@@ -1,0 +1,161 @@
+"""The sources that `fit` and its like read batches from, of either Keras."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import tensorflow as tf
+
+from keras_ring._typing import Array, Dataset
+from keras_ring.keras.lanes.patching import patch_once
+
+_MADE = "_keras_ring_made"
+_ARRAYS = ("x", "y", "sample_weight")
+# The arguments of `fit` that its iterator over batches is made with.
+_READ = (
+    *_ARRAYS,
+    "batch_size",
+    "steps_per_epoch",
+    "shuffle",
+    "class_weight",
+)
+_Iterator = TypeVar("_Iterator")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The source that `fit`, `evaluate` or `predict` reads batches from.
+
+    Args:
+        kind: String: "arrays", "PyDataset", "generator" or "dataset".
+        num_batches: Integer, the number of batches of an epoch, or `None` if
+            it is not known.
+        num_samples: Integer, the number of samples of arrays, else `None`.
+        batch_size: Integer, the rows of a batch, or `None` if not known.
+        arrays: Tuple of arrays, empty if Keras 2 or another source does not
+            tell them.
+    """
+
+    kind: str
+    num_batches: int | None
+    num_samples: int | None = None
+    batch_size: int | None = None
+    arrays: tuple[Array, ...] = ()
+
+
+class BatchIterator(Protocol):
+    """The iterator over batches that Keras makes for one call."""
+
+    dataset: Dataset
+    """The batches, of one epoch or of all epochs one after another."""
+
+    def source(self) -> Source:
+        """Returns the source of the batches."""
+
+    def set_num_batches(self, count: int) -> None:
+        """Sets the number of batches of an epoch, from the first on."""
+
+    def divide_num_batches(self, parts: int) -> None:
+        """Divides the number of batches of an epoch, rounding up."""
+
+    def num_executed_batches(self) -> int | None:
+        """Returns the batches that one pass reads, or `None` if not known."""
+
+    @property
+    def num_batches_of_data(self) -> int | None:
+        """The number of batches, or `None` if not known or infinite."""
+
+
+class Shortened:
+    """A data adapter with another number of batches.
+
+    Args:
+        adapter: The data adapter of Keras.
+        num_batches: Integer, the number of batches, which Keras 3 reads as an
+            attribute.
+    """
+
+    def __init__(self, adapter: Any, num_batches: int) -> None:
+        self._adapter = adapter
+        self.num_batches = num_batches
+
+    def get_size(self) -> int:
+        """Returns the number of batches; called by Keras 2."""
+        return self.num_batches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+
+def hook_passes(
+    owner: Any,
+    begins: str,
+    iterator: Callable[[Any], _Iterator],
+    made: Callable[[_Iterator], Any],
+    begun: Callable[[Any], None],
+    purpose: str,
+) -> None:
+    """Hooks into the iterators over batches that Keras makes.
+
+    Args:
+        owner: The class of which Keras makes an object for each call of `fit`
+            and its like.
+        begins: String, the name of its method that begins a pass over the
+            data. It may be a generator.
+        iterator: Callable that makes the `BatchIterator` of such an object.
+        made: As for `hook_batches` of either Keras.
+        begun: As for `hook_batches` of either Keras.
+        purpose: String, the purpose of the hook.
+    """
+
+    def around_init(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def make(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            setattr(self, _MADE, made(iterator(self)))
+
+        return make
+
+    def around_begin(begin: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(begin)
+        def begin_and_tell(self: Any) -> Any:
+            # Keras 2 returns a generator here, which has not run yet.
+            result = begin(self)
+            begun(getattr(self, _MADE, None))
+            return result
+
+        return begin_and_tell
+
+    patch_once(owner, "__init__", around_init, purpose)
+    patch_once(owner, begins, around_begin, purpose)
+
+
+def training_data(
+    wanted: dict[str, Any], split: Callable[..., tuple[Any, Any]]
+) -> dict[str, Any]:
+    """Returns the arguments with which `fit` makes its iterator over batches.
+
+    Args:
+        wanted: Dictionary of the arguments of `fit` by name.
+        split: Keras' `train_validation_split`.
+    """
+    data = {name: wanted[name] for name in _READ}
+    if wanted["validation_split"] and wanted["validation_data"] is None:
+        kept, _ = split(
+            tuple(data[name] for name in _ARRAYS), wanted["validation_split"]
+        )
+        data.update(zip(_ARRAYS, kept, strict=True))
+    return data
+
+
+def static_rows(dataset: Dataset) -> int | None:
+    """Returns the rows of each batch, or `None` if that is not static."""
+    for spec in tf.nest.flatten(dataset.element_spec):
+        shape = getattr(spec, "shape", None)
+        if shape is not None and shape.rank:
+            rows: int | None = shape[0]
+            return rows
+    return None

@@ -1,0 +1,622 @@
+"""The functions that differ in Keras 2. `keras3` has the same names."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from keras_ring._typing import (
+    Callback,
+    Layer,
+    Logs,
+    Model,
+    Operation,
+    Optimizer,
+    PyDataset,
+    Structure,
+    Tensor,
+    Variable,
+)
+from keras_ring.keras.lanes import keras2_variables
+from keras_ring.keras.lanes.loss_scaling import inner_optimizer
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.which import keras
+
+Dataset = keras.utils.Sequence
+
+METRICS_RESULT_METHOD = "_validate_and_get_metrics_result"
+
+# The methods of `BackupAndRestore` that write files. To delete the files twice
+# is no error in Keras 2.
+BACKUP_WRITES = ("_backup",)
+
+# The value of `synchronized` of a `SyncBatchNormalization`, see below.
+SYNCHRONIZED = True
+
+# The attribute of a model with the metrics that `compile` was given. If a model
+# has several outputs, metrics are copied for each at the first batch.
+COMPILED_METRICS = "compiled_metrics"
+
+# The arguments with which a `ProgbarLogger` counts steps.
+PROGBAR_ARGUMENTS: dict[str, Any] = {"count_mode": "steps"}
+
+# Whether it can be told what losses were divided by. As it cannot,
+# `weighted=True` is refused.
+TELLS_DIVISORS = False
+
+# The method of an optimizer that updates all variables, called once in a step.
+UPDATES = "_internal_apply_gradients"
+
+# The advice of an error: how to declare the variable of a metric.
+AGGREGATIONS = (
+    "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
+    "`ONLY_FIRST_REPLICA`"
+)
+
+
+def is_built(model: Model) -> bool:
+    """Returns whether a model has all its weights.
+
+    A layer that is made of other layers alone is not built if it is never
+    called, for example a model whose `train_step` calls its parts. It has only
+    the weights of its parts, so it counts as built.
+    """
+    return all(
+        layer.built or (_parts(layer) and not _builds_itself(layer))
+        for layer in model._flatten_layers()
+    )
+
+
+def _parts(layer: Layer) -> list[Layer]:
+    return list(layer._flatten_layers(recursive=False, include_self=False))
+
+
+def _builds_itself(layer: Layer) -> bool:
+    plain = (keras.layers.Layer.build, keras.Model.build)
+    return type(layer).build not in plain
+
+
+def build_from_batch(
+    model: Model,
+    batch: Structure,
+    train_step: Callable[[Structure], object] | None = None,
+) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch.
+
+    Args:
+        model: A `keras.Model`.
+        batch: A batch, as its `train_step` gets it.
+        train_step: The original `train_step` of the model, if it is replaced
+            now. Defaults to that of the model.
+    """
+    if type(model).call is keras.Model.call:
+        _trace(train_step or model.train_step, batch)
+        return
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+
+    def build(inputs: Structure) -> None:
+        x, y = inputs
+        predicted = model(x, training=True)
+        if model.compiled_loss is not None and not model.compiled_loss.built:
+            model.compiled_loss.build(predicted)
+        metrics = model.compiled_metrics
+        if metrics is not None and not metrics.built:
+            metrics.build(predicted, y)
+
+    _trace(build, (x, y))
+
+
+def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
+    """Traces a function without running it, to make its variables.
+
+    AutoGraph is used, as in Keras, because a `call` of the program may have
+    branches.
+    """
+    specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
+    with tf.init_scope():
+        tf.function(function).get_concrete_function(specs)
+
+
+def declared_trainable(layer: Layer) -> list[Variable]:
+    """Returns a layer's own weights that were created as trainable."""
+    return list(layer._trainable_weights)
+
+
+def metrics_variables(model: Model) -> list[Variable]:
+    """Returns the state of a model's metrics."""
+    return [v for metric in model.metrics for v in metric.variables]
+
+
+def aggregation(variable: Variable) -> str:
+    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
+    return {
+        tf.VariableAggregation.SUM: "sum",
+        tf.VariableAggregation.MEAN: "mean",
+    }.get(variable.aggregation, "none")
+
+
+def built_optimizer(
+    optimizer: Optimizer, variables: Sequence[Variable]
+) -> Optimizer:
+    """Makes the variables of an optimizer if it has none, and returns it."""
+    keras2_variables.build(optimizer, variables)
+    return optimizer
+
+
+def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
+    """Returns all variables of an optimizer."""
+    return keras2_variables.all_of(optimizer)
+
+
+def trained_variables(
+    optimizer: Optimizer, candidates: Iterable[Variable]
+) -> list[Variable]:
+    """Returns the variables that an optimizer was built for, in that order.
+
+    The list is empty if it was not built, or if any of the variables is not
+    among the candidates.
+    """
+    return keras2_variables.trained(inner_optimizer(optimizer), candidates)
+
+
+def slots_of(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[Variable]:
+    """Returns the slot variables that an optimizer has for these variables."""
+    return keras2_variables.slots(inner_optimizer(optimizer), variables)
+
+
+def is_optimizer(optimizer: Optimizer) -> bool:
+    """Returns whether an object is an optimizer that has variables."""
+    return isinstance(
+        optimizer,
+        (
+            keras.optimizers.Optimizer,
+            keras.optimizers.legacy.Optimizer,
+            keras.mixed_precision.LossScaleOptimizer,
+        ),
+    )
+
+
+def has_settable_learning_rate(optimizer: Optimizer) -> bool:
+    """Returns whether the learning rate can be changed between steps."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    if rate is None:
+        # One of `keras.optimizers.legacy`.
+        rate = optimizer._get_hyper("learning_rate")
+    return isinstance(rate, (float, tf.Variable))
+
+
+def learning_rate(optimizer: Optimizer) -> float:
+    """Returns the present learning rate of an optimizer."""
+    return float(keras.backend.get_value(optimizer.learning_rate))
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Sets the learning rate."""
+    optimizer.learning_rate = rate
+
+
+def momentums(optimizer: Optimizer) -> list[Variable]:
+    """Returns the momentum variables that contain past learning rates."""
+    legacy = keras.optimizers.legacy
+    found: list[Variable] = []
+    if isinstance(optimizer, keras.optimizers.SGD):
+        found = getattr(optimizer, "momentums", [])
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        found = getattr(optimizer, "_momentums", [])
+    elif isinstance(optimizer, (legacy.SGD, legacy.RMSprop)):
+        found = [
+            slots["momentum"]
+            for slots in optimizer._slots.values()
+            if "momentum" in slots
+        ]
+    return list(found)
+
+
+def can_scale_in_step(optimizer: Optimizer) -> bool:
+    """Returns whether momentum can be scaled in the next update.
+
+    Otherwise it must be scaled at once, as of `optimizers.legacy`, whose
+    optimizers update one variable after the other.
+    """
+    settings = getattr(optimizer, "_settings", None)
+    return (
+        hasattr(optimizer, UPDATES)
+        and bool(getattr(optimizer, "momentum", 0))
+        and getattr(settings, "backward_passes_per_step", 1) == 1
+    )
+
+
+def seed_variables(model: Model) -> list[Variable]:
+    """Returns the states of the generators that a model draws from.
+
+    These are the generators of layers with a `tf.random.Generator`, such as
+    the random layers for images. Others, such as `Dropout`, have no state
+    variable.
+    """
+    found = []
+    for layer in model._flatten_layers():
+        random = getattr(layer, "_random_generator", None)
+        generator = getattr(random, "_generator", None)
+        if isinstance(generator, tf.random.Generator):
+            found.append(generator.state)
+    return found
+
+
+def own_seed_variables(model: Model) -> list[Variable]:
+    """Returns the `seed_variables`, whose states all differ between ranks."""
+    return seed_variables(model)
+
+
+def is_shared_seed(variable: Variable) -> bool:
+    """Returns `False`: no state that ranks share is in a variable."""
+    del variable
+    return False
+
+
+def shared_seed() -> None:
+    """Returns `None`: Keras 2 has no `keras.random`."""
+
+
+def set_shared_seed(value: npt.NDArray[Any]) -> None:
+    """Does nothing: Keras 2 has no `keras.random`."""
+    del value
+
+
+def dtype_name(variable: Variable) -> str:
+    """Returns the name of a variable's dtype."""
+    return str(tf.as_dtype(variable.dtype).name)
+
+
+def as_numpy(variable: Variable) -> npt.NDArray[Any]:
+    """Returns the value of a variable, as an array."""
+    return np.asarray(keras.backend.get_value(variable))
+
+
+def assign(variable: Variable, value: npt.ArrayLike) -> None:
+    """Sets the value of a variable at once."""
+    keras.backend.set_value(variable, value)
+
+
+def run(operation: Operation) -> None:
+    """Runs an operation of a program that has no eager execution."""
+    tf.compat.v1.keras.backend.get_session().run(operation)
+
+
+def tf_variable(variable: Variable) -> Variable:
+    """Returns the variable itself, which is a TensorFlow variable."""
+    return variable
+
+
+# The masks of the elements of the loss that is computed now.
+_mask: contextvars.ContextVar[list[Tensor] | None] = contextvars.ContextVar(
+    "keras_ring_mask", default=None
+)
+
+
+def hook_losses(
+    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
+    is_part: Callable[[], bool],
+) -> None:
+    """Hooks into each reduction of a loss to a scalar.
+
+    Args:
+        shared: Callable that takes the loss, a function that returns the
+            scalar that it was divided by, or `None` if the loss is a sum, and
+            a boolean, whether this divisor depends on the data and not only on
+            their number. Returns the loss.
+        is_part: Callable that returns whether the loss is of a part of a
+            batch, which may have nothing to divide by.
+    """
+    purpose = "a rank's loss counts with the number it was divided by"
+    patch_once(
+        keras.losses.Loss,
+        "__call__",
+        functools.partial(_shares_losses, shared=shared),
+        purpose,
+    )
+    patch_once(
+        importlib.import_module(f"{keras.__name__}.src.utils.losses_utils"),
+        "apply_valid_mask",
+        functools.partial(_notes_mask, is_part=is_part),
+        purpose,
+    )
+
+
+def _shares_losses(
+    call: Callable[..., Tensor], shared: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    @functools.wraps(call)
+    def call_and_share(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+        masks: list[Tensor] = []
+        token = _mask.set(masks)
+        try:
+            loss = call(self, *args, **kwargs)
+        finally:
+            _mask.reset(token)
+        if self.reduction == keras.losses.Reduction.NONE:
+            return loss
+        if self.reduction == keras.losses.Reduction.SUM:
+            return shared(loss, None, False)
+
+        def divisor() -> Tensor:
+            # Called with a mask only: otherwise the divisor is the number of
+            # elements, and `shared` uses the number of rows.
+            return tf.reduce_sum(tf.cast(masks[0], tf.float64))
+
+        return shared(loss, divisor, bool(masks))
+
+    return call_and_share
+
+
+def _notes_mask(
+    apply: Callable[..., Tensor], is_part: Callable[[], bool]
+) -> Callable[..., Tensor]:
+    @functools.wraps(apply)
+    def apply_and_note(
+        losses: Tensor, sw: Tensor, mask: Tensor, reduction: str
+    ) -> Tensor:
+        weights = apply(losses, sw, mask, reduction)
+        noted = _mask.get()
+        if mask is None or noted is None:
+            return weights
+        noted.append(mask)
+        if is_part():
+            # Keras divides by the number of these, which may be 0.
+            some = tf.reduce_any(tf.cast(mask, tf.bool))
+            weights = tf.where(some, weights, tf.zeros_like(weights))
+        return weights
+
+    return apply_and_note
+
+
+def save_if_due(
+    checkpoint: Callback,
+    epoch: int,
+    batch: int | None,
+    logs: Logs,
+    save: Callable[[Path], None],
+) -> None:
+    """Calls a function if a `ModelCheckpoint` decides to save now.
+
+    Keras 2 decides and saves in one method, whose handler is replaced here.
+    """
+    checkpoint._save_handler = lambda filepath: save(Path(filepath))
+    try:
+        keras.callbacks.ModelCheckpoint._save_model(
+            checkpoint, epoch, batch, logs
+        )
+    finally:
+        del checkpoint._save_handler
+
+
+def num_steps(params: dict[str, Any] | None) -> int | None:
+    """Returns the number of steps of an epoch, from a callback's `params`."""
+    params = params or {}
+    steps, samples = params.get("steps"), params.get("samples")
+    if steps is None and samples and params.get("batch_size"):
+        # Keras gives these for arrays if there is no eager execution.
+        return -(-int(samples) // int(params["batch_size"]))
+    return steps
+
+
+# Keras 2 calls `on_epoch_end` after each epoch, and at no other time.
+FIRST_EPOCH_OF_PYDATASET = 0
+
+
+def num_batches(dataset: PyDataset) -> int | None:
+    """Returns the number of batches of a `Dataset`."""
+    return len(dataset)
+
+
+def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
+    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
+    del dataset
+    return {}
+
+
+def steps_per_execution(model: Model) -> int:
+    """Returns the number of steps in one call of the training function."""
+    steps = model._steps_per_execution
+    return 1 if steps is None else int(steps)
+
+
+def set_initial_epoch(model: Model, epoch: int | None) -> None:
+    """Sets the epoch at which the `fit` that has just begun continues.
+
+    The replaced method is called after `on_train_begin`, for the sake of Keras'
+    own `BackupAndRestore`.
+
+    Args:
+        model: A `keras.Model`.
+        epoch: Integer, the epoch, or `None` to reset it.
+    """
+    if epoch is not None:
+        model._maybe_load_initial_counters_from_ckpt = lambda *_: (epoch, 0)
+    elif "_maybe_load_initial_counters_from_ckpt" in vars(model):
+        del model._maybe_load_initial_counters_from_ckpt
+
+
+def hook_synchronized_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> None:
+    """Replaces the moments of layers with `synchronized=True`.
+
+    Args:
+        moments: Callable, called with the layer, inputs, axes and mask. If it
+            returns `None`, the layer computes its own moments.
+    """
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_sync_calculate_mean_and_var",
+        functools.partial(_synchronizes, moments=moments),
+        "`synchronized=True` is over all ranks",
+    )
+
+
+def _synchronizes(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def of_all_or_plain(
+        self: Layer,
+        inputs: Tensor,
+        axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
+    ) -> tuple[Tensor, ...]:
+        found = None if _is_saving() else moments(self, inputs, axes, mask)
+        if found is None:
+            return plain(self, inputs, axes, keep_dims, mask=mask)
+        return _with_dims(found, inputs, axes) if keep_dims else found
+
+    return of_all_or_plain
+
+
+def _is_saving() -> bool:
+    """Returns whether the present trace becomes part of a SavedModel.
+
+    A SavedModel is served by programs without keras_ring, each with a batch of
+    its own. It is traced anew if a model is made of it again.
+    """
+    utils = importlib.import_module(
+        f"{keras.__name__}.src.engine.base_layer_utils"
+    )
+    return bool(utils.call_context().saving)
+
+
+def _with_dims(
+    moments: Iterable[Tensor], inputs: Tensor, axes: Sequence[int]
+) -> tuple[Tensor, ...]:
+    shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
+    return tuple(tf.reshape(each, shape) for each in moments)
+
+
+def hook_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
+) -> None:
+    """Replaces the moments of `BatchNormalization` layers.
+
+    Args:
+        moments: As for `hook_synchronized_moments`, but it also returns the
+            number of elements.
+        purpose: String, the purpose of the hook.
+    """
+    for name, around in (
+        ("_calculate_mean_and_var", _made_by),
+        ("_fused_batch_norm", _fused_of),
+    ):
+        # The class that defines the method, which that of TensorFlow 1
+        # inherits as well.
+        (owner,) = (
+            each
+            for each in keras.layers.BatchNormalization.__mro__
+            if name in vars(each)
+        )
+        patch_once(
+            owner, name, functools.partial(around, moments=moments), purpose
+        )
+
+
+def _made_by(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def made_or_plain(
+        self: Layer,
+        inputs: Tensor,
+        reduction_axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
+    ) -> tuple[Tensor, ...]:
+        found = moments(self, inputs, reduction_axes, mask)
+        if found is None:
+            return plain(self, inputs, reduction_axes, keep_dims, mask=mask)
+        if keep_dims:
+            return _with_dims(found[:2], inputs, reduction_axes)
+        return found[:2]
+
+    return made_or_plain
+
+
+def _fused_of(
+    plain: Callable[..., Tensor],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., Tensor]:
+    @functools.wraps(plain)
+    def fused_or_made(
+        self: Layer, inputs: Tensor, mask: Tensor, training: Any
+    ) -> Tensor:
+        is_training = tf.get_static_value(training)
+        if is_training is not None and not is_training:
+            return plain(self, inputs, mask, training)
+        axes = [i for i in range(inputs.shape.rank) if i not in self.axis]
+        values = tf.cast(inputs, self._param_dtype)
+        # The fused operation has no masks.
+        found = moments(self, values, axes, None)
+        if found is None:
+            return plain(self, inputs, mask, training)
+        if is_training is None:
+            raise NotImplementedError(
+                f"Whether layer {self.name!r} is trained is a tensor, and must "
+                "be known when a step on a part of a batch is traced."
+            )
+        mean, variance, count = found
+        # As the fused operation, which estimates the variance of the
+        # population from which the batch is a sample.
+        count = tf.cast(count, variance.dtype)
+        unbiased = variance * count / tf.maximum(count - 1, 1)
+        for moving, value in (
+            (self.moving_mean, mean),
+            (self.moving_variance, unbiased),
+        ):
+            self._assign_moving_average(moving, value, self.momentum, None)
+        gamma = self.gamma if self.scale else tf.ones_like(mean)
+        beta = self.beta if self.center else tf.zeros_like(mean)
+        normalized = tf.nn.batch_normalization(
+            values,
+            *_with_dims((mean, variance, beta, gamma), inputs, axes),
+            self.epsilon,
+        )
+        return tf.cast(normalized, inputs.dtype)
+
+    return fused_or_made
+
+
+class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """A layer that calls `moments_of_all_ranks` unless a rank is alone."""
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        # Otherwise Keras would use a fused operation.
+        kwargs["synchronized"] = True
+        super().__init__(axis=axis, **kwargs)
+
+    def _sync_calculate_mean_and_var(
+        self,
+        inputs: Tensor,
+        axes: Sequence[int],
+        keep_dims: bool,
+        mask: Tensor = None,
+    ) -> Any:
+        if self.is_alone() or _is_saving():
+            return self._no_sync_calculate_mean_and_var(
+                inputs, axes, keep_dims, mask=mask
+            )
+        moments = self.moments_of_all_ranks(inputs, axes, mask)
+        return _with_dims(moments, inputs, axes) if keep_dims else moments
+
+
+def export_alike(made: type, exported: type) -> None:
+    """Does nothing: in Keras 2, public names are attributes of a class."""
+    del made, exported

@@ -1,0 +1,151 @@
+"""Losses and metrics that Keras 2 calls with the rows of a batch.
+
+`keras3_functions` has the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from keras_ring._typing import Metric, Tensor
+from keras_ring.keras.lanes.patching import patch_once, replaced
+from keras_ring.keras.lanes.which import keras
+
+_compile_utils = importlib.import_module(
+    f"{keras.__name__}.src.engine.compile_utils"
+)
+_losses = importlib.import_module(f"{keras.__name__}.src.losses")
+
+
+class _Loss:
+    """A loss that is called through another function.
+
+    Args:
+        loss: The loss, as Keras has made it of what a model was compiled with.
+        around: The `around_loss` of `hook_functions`.
+    """
+
+    def __init__(self, loss: Any, around: Callable[..., Tensor]) -> None:
+        self._loss = loss
+        self._around = around
+        self.reduction = loss.reduction
+
+    def __call__(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> Tensor:
+        return self._around(self._loss, y_true, y_pred, sample_weight)
+
+
+def hook_functions(
+    around_loss: Callable[..., Tensor],
+    around_metrics: Callable[..., None],
+    purpose: str,
+) -> None:
+    """Wraps the calls of losses and metrics that models are compiled with.
+
+    Args:
+        around_loss: Callable, called with the loss and its arguments, if it
+            is not known that the loss computes each row by itself. The masks
+            are already applied to the weights then, and also still attached to
+            the outputs of layers.
+        around_metrics: Callable, called with a list of one metric and its
+            arguments, if that is not known of the metric.
+        purpose: String, the purpose of the hook.
+    """
+
+    def around_call(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @functools.wraps(call)
+        def call_losses(
+            self: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any
+        ) -> Tensor:
+            if not self._built:
+                self.build(y_pred)
+            losses = [
+                each
+                if each is None or is_by_rows(each)
+                else _Loss(each, around_loss)
+                for each in self._losses
+            ]
+            with replaced(self, {"_losses": losses}):
+                return call(self, y_true, y_pred, *args, **kwargs)
+
+        return call_losses
+
+    def redirected(metric: Metric) -> Callable[..., Any]:
+        update = metric.update_state
+        is_inside = False
+
+        def update_state(
+            y_true: Any, y_pred: Any, sample_weight: Any = None
+        ) -> Any:
+            nonlocal is_inside
+            if is_inside:
+                return update(y_true, y_pred, sample_weight=sample_weight)
+            is_inside = True
+            try:
+                return around_metrics([metric], y_true, y_pred, sample_weight)
+            finally:
+                is_inside = False
+
+        return update_state
+
+    def around_update(update: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(update)
+        def update_state(
+            self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
+        ) -> None:
+            if not self._built:
+                self.build(y_pred, self._conform_to_outputs(y_pred, y_true))
+            with contextlib.ExitStack() as stack:
+                for metric in self.metrics:
+                    if not is_by_rows(metric):
+                        functions = {"update_state": redirected(metric)}
+                        stack.enter_context(replaced(metric, functions))
+                update(self, y_true, y_pred, sample_weight)
+
+        return update_state
+
+    patch_once(_compile_utils.LossesContainer, "__call__", around_call, purpose)
+    patch_once(
+        _compile_utils.MetricsContainer, "update_state", around_update, purpose
+    )
+
+
+def is_by_rows(function: Any) -> bool:
+    """Returns whether a loss or metric is known to compute each row by itself.
+
+    Args:
+        function: A loss, as Keras calls it, or a metric. Metrics of Keras that
+            are no mean over the values of a function count as known.
+    """
+    if not is_of_keras(function):
+        return False
+    if isinstance(function, keras.metrics.MeanMetricWrapper):
+        inner = function._fn
+    elif isinstance(function, _losses.LossFunctionWrapper):
+        inner = function.fn
+    else:
+        return True
+    return is_of_keras(inner) and function._fn_kwargs.get("axis", -1) == -1
+
+
+def is_of_keras(thing: Any) -> bool:
+    """Returns whether a function, class or object's class is Keras' own."""
+    if not hasattr(thing, "__name__"):
+        thing = type(thing)
+    package = str(getattr(thing, "__module__", "")).split(".")[0]
+    return bool(package == keras.__name__)
+
+
+def mask_of(tensor: Any) -> Tensor:
+    """Returns the mask of a layer's output, or `None` if it has none."""
+    return getattr(tensor, "_keras_mask", None)
+
+
+def set_mask(tensor: Any, mask: Tensor) -> None:
+    """Sets the mask of a tensor."""
+    tensor._keras_mask = mask

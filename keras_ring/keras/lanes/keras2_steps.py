@@ -1,0 +1,396 @@
+"""Hooks into the batches, steps and results of Keras 2.
+
+`keras3_steps` has the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._typing import (
+    Callback,
+    Dataset,
+    Model,
+    Structure,
+    Tensor,
+)
+from keras_ring.keras.lanes import chance, layer_functions
+from keras_ring.keras.lanes.batch_source import (
+    Shortened,
+    Source,
+    hook_passes,
+    static_rows,
+    training_data,
+)
+from keras_ring.keras.lanes.keras2_functions import (
+    hook_functions,
+    is_by_rows,
+    mask_of,
+    set_mask,
+)
+from keras_ring.keras.lanes.keras2_functions import is_of_keras as _is_of_keras
+from keras_ring.keras.lanes.patching import patch_once, replaced
+from keras_ring.keras.lanes.which import keras
+
+__all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
+
+
+def _module(name: str) -> Any:
+    """Returns an internal module of Keras, from `keras` or `tf_keras`."""
+    return importlib.import_module(f"{keras.__name__}.src.{name}")
+
+
+_data_adapter = _module("engine.data_adapter")
+_base_layer = _module("engine.base_layer")
+_backend = _module("backend")
+_data_utils = _module("utils.data_utils")
+
+# The base class, which that of TensorFlow 1 has as well.
+BATCH_NORMALIZATION = _module(
+    "layers.normalization.batch_normalization"
+).BatchNormalizationBase
+
+
+class BatchIterator:
+    """The `DataHandler` that Keras makes for one call.
+
+    Args:
+        handler: The `DataHandler` of Keras.
+    """
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    @property
+    def dataset(self) -> Dataset:
+        """The batches; of arrays, those of all epochs one after another."""
+        return self._handler._dataset
+
+    @dataset.setter
+    def dataset(self, dataset: Dataset) -> None:
+        self._handler._dataset = dataset
+
+    def source(self) -> Source:
+        """Returns the source of the batches."""
+        adapter = self._handler._adapter
+        count = self._handler._inferred_steps
+        if isinstance(adapter, _data_adapter.KerasSequenceAdapter):
+            return Source("PyDataset", count)
+        if isinstance(adapter, _data_adapter.GeneratorDataAdapter):
+            return Source("generator", count)
+        if isinstance(adapter, _data_adapter.DatasetAdapter):
+            return Source("dataset", count, None, static_rows(self.dataset))
+        size, rest = adapter.batch_size(), adapter.partial_batch_size()
+        samples = adapter.get_size() * size
+        if rest:
+            samples += rest - size
+        return Source("arrays", count, samples, size)
+
+    def set_num_batches(self, count: int) -> None:
+        """Sets the number of batches of an epoch, from the first on."""
+        self._handler._steps_per_epoch = count
+        self._handler._inferred_steps = count
+
+    def divide_num_batches(self, parts: int) -> None:
+        """Divides the number of batches of an epoch, rounding up."""
+        handler = self._handler
+        for name in ("_steps_per_epoch", "_inferred_steps"):
+            steps = getattr(handler, name)
+            if steps is not None and steps > 0:
+                setattr(handler, name, -(-steps // parts))
+        size = handler._adapter.get_size()
+        if size is not None:
+            # Keras asks for the size again at each epoch.
+            handler._adapter = Shortened(handler._adapter, -(-size // parts))
+
+    def num_executed_batches(self) -> int | None:
+        """Returns the batches that one pass reads, or `None` if not known."""
+        known = (self._handler._inferred_steps, self.num_batches_of_data)
+        return min((n for n in known if n is not None), default=None)
+
+    @property
+    def num_batches_of_data(self) -> int | None:
+        """The number of batches, or `None` if not known or infinite."""
+        adapter = self._handler._adapter
+        count: int | None = adapter.get_size()
+        if count is None and isinstance(adapter, _data_adapter.DatasetAdapter):
+            found = int(adapter.get_dataset().cardinality())
+            count = found if found >= 0 else None
+        return count
+
+
+def hook_batches(
+    made: Callable[[BatchIterator], Any],
+    begun: Callable[[Any], None],
+    purpose: str,
+) -> None:
+    """Hooks into the `DataHandler` of each call of `fit` and its like.
+
+    Args:
+        made: Callable, called with the `BatchIterator` when it is made, before
+            it is read. It may change what the iterator reads.
+        begun: Callable, called with what `made` has returned when a pass over
+            the data is about to begin.
+        purpose: String, the purpose of the hook.
+    """
+    handler = _data_adapter.DataHandler
+    hook_passes(
+        handler, "enumerate_epochs", BatchIterator, made, begun, purpose
+    )
+
+
+def hook_train_step(
+    around: Callable[
+        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
+    ],
+    purpose: str,
+) -> None:
+    """Wraps the training step of each model.
+
+    Args:
+        around: Callable that takes the model and its `train_step` and returns
+            the function that Keras calls in its place.
+        purpose: String, the purpose of the hook.
+    """
+
+    def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(make)
+        def make_function(self: Model, force: bool = False) -> Any:
+            if self.train_function is not None and not force:
+                return make(self, force)
+            train = make(self, force)
+
+            # Keras looks `train_step` up whenever it traces.
+            def train_on_ranks(*args: Any, **kwargs: Any) -> Any:
+                with _another_train_step(self, around):
+                    return train(*args, **kwargs)
+
+            self.train_function = train_on_ranks
+            return train_on_ranks
+
+        return make_function
+
+    patch_once(keras.Model, "make_train_function", around_make, purpose)
+
+
+@contextlib.contextmanager
+def _another_train_step(
+    model: Model,
+    around: Callable[
+        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
+    ],
+) -> Iterator[None]:
+    own = vars(model).get("train_step")
+    train_step = model.train_step
+
+    def step(batch: Structure) -> Any:
+        return around(model, train_step)(batch)
+
+    # Makes AutoGraph call the step as it is and still convert the layers.
+    step.autograph_info__ = {}  # type: ignore[attr-defined]
+    # Bypasses the model's own `__setattr__`, which tracks attributes.
+    object.__setattr__(model, "train_step", step)
+    try:
+        yield
+    finally:
+        if own is None:
+            object.__delattr__(model, "train_step")
+        else:
+            object.__setattr__(model, "train_step", own)
+
+
+# `Dropout` and its like draw by the seed of the graph as well.
+numbers_of_rank = chance.graph_seed
+
+
+def hook_chance(purpose: str) -> None:
+    """Does nothing: with Keras 2, all ranks draw the same between steps."""
+    del purpose
+
+
+def hook_means(
+    counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
+    purpose: str,
+) -> None:
+    """Hooks into the updates of `Mean` and `Sum` metrics.
+
+    Args:
+        counts: Callable that takes the metric, values and weights, and returns
+            the values and weights that the metric is updated with.
+        purpose: String, the purpose of the hook.
+    """
+
+    def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(update)
+        def update_state(
+            self: Any, values: Tensor, sample_weight: Tensor = None
+        ) -> Any:
+            values, sample_weight = counts(self, values, sample_weight)
+            return update(self, values, sample_weight=sample_weight)
+
+        return update_state
+
+    for metric in (keras.metrics.Mean, keras.metrics.Sum):
+        patch_once(metric, "update_state", around_update, purpose)
+
+
+def is_own_train_step(model: Model) -> bool:
+    """Returns whether a model overrides its step or a part of it."""
+    return any(
+        getattr(type(model), name) is not getattr(keras.Model, name)
+        for name in ("train_step", "compute_loss", "compute_metrics")
+    )
+
+
+def is_own_test_step(model: Model) -> bool:
+    """Returns whether a model overrides `test_step` or `compute_metrics`."""
+    return any(
+        getattr(type(model), name) is not getattr(keras.Model, name)
+        for name in ("test_step", "compute_metrics")
+    )
+
+
+def has_own_metrics(model: Model) -> bool:
+    """Returns `False`: a `compute_metrics` of a model gets no special care.
+
+    Metrics of Keras 2 do not tell that they are updated in it.
+    """
+    del model
+    return False
+
+
+def read_nothing(wanted: dict[str, Any]) -> None:
+    """Makes the `DataHandler` that `fit` would make, and reads no batch.
+
+    Args:
+        wanted: Dictionary of the arguments of `fit` by name.
+    """
+    data = training_data(wanted, _data_adapter.train_validation_split)
+    _data_adapter.DataHandler(**data)
+
+
+def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
+    """Inserts callbacks at the front of an existing list.
+
+    Args:
+        callbacks: A `keras.callbacks.CallbackList`.
+        ours: List of the callbacks to insert.
+    """
+    for each in ours:
+        each.set_model(callbacks.model)
+        each.set_params(getattr(callbacks, "params", None))
+    callbacks.callbacks[:0] = ours
+    # Keras determines this when it makes the list.
+    callbacks._should_call_train_batch_hooks = True
+
+
+@contextlib.contextmanager
+def without_chance(rows: chance.Rows | None) -> Iterator[None]:
+    """Replaces random numbers by deterministic ones in the context.
+
+    Random numbers of NumPy are not replaced.
+
+    Args:
+        rows: The `Rows` of a batch that the numbers are for, or `None` for
+            constants.
+    """
+    drawn = chance.Drawn(chance.numbers(rows), keras.backend.floatx)
+    of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
+    of_layers: dict[str, Callable[..., Tensor]] = {
+        "random_normal": drawn.normal,
+        "truncated_normal": drawn.normal,
+        "random_uniform": drawn.uniform,
+        **dropout,
+    }
+    with contextlib.ExitStack() as stack:
+        for owner, functions in (
+            (
+                _backend.RandomGenerator,
+                {name: _method(each) for name, each in of_layers.items()},
+            ),
+            (tf.random, of_any),
+            (tf.nn, dropout),
+            # Keras imports TensorFlow under this name.
+            (tf.compat.v2.random, of_any),
+            (tf.compat.v2.nn, dropout),
+        ):
+            stack.enter_context(replaced(owner, functions))
+        yield
+
+
+def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def called(self: object, *args: Any, **kwargs: Any) -> Tensor:
+        del self
+        return function(*args, **kwargs)
+
+    return called
+
+
+def has_known_losses(model: Model) -> bool:
+    """Returns whether the losses of a model need no check, which is always so.
+
+    Those that are not Keras' own are computed from all rows (`hook_functions`).
+    """
+    del model
+    return True
+
+
+# Layers that a functional model makes of `add_loss` and of calls that are no
+# layers, which may compute anything.
+_ANY = (
+    keras.layers.Lambda,
+    _base_layer.AddLoss,
+    _base_layer.TensorFlowOpLayer,
+)
+_ANY_MODULES = tuple(
+    f"{keras.__name__}.src.{name}"
+    for name in ("layers.core.tf_op_layer", "layers.core.lambda_layer")
+)
+
+
+def has_known_layers(model: Model) -> bool:
+    """Returns whether a model has only layers and functions of Keras.
+
+    These compute each row by itself, except `BatchNormalization`.
+    """
+    return all(
+        _is_of_keras(type(layer))
+        and not isinstance(layer, _ANY)
+        and type(layer).__module__ not in _ANY_MODULES
+        and layer_functions.are_known(layer)
+        for layer in model._flatten_layers()
+    )
+
+
+def hook_downloads(
+    alone: Callable[[str], contextlib.AbstractContextManager[None]],
+    purpose: str,
+) -> None:
+    """Makes `keras.utils.get_file` run in a context.
+
+    Args:
+        alone: Callable that takes the directory where Keras keeps files and
+            returns the context.
+        purpose: String, the purpose of the hook.
+    """
+    get_file = _data_utils.get_file
+
+    def around(get: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(get)
+        def get_alone(*args: Any, **kwargs: Any) -> Any:
+            with alone(_backend._keras_dir):
+                return get(*args, **kwargs)
+
+        return get_alone
+
+    # Each dataset module of Keras has imported the function by name.
+    for module in list(sys.modules.values()):
+        if vars(module).get("get_file") is get_file:
+            patch_once(module, "get_file", around, purpose)

@@ -1,0 +1,530 @@
+"""The functions that differ in Keras 3. `keras2` has the same names."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import tensorflow as tf
+from keras.src import api_export
+from keras.src.backend.common import global_state
+from keras.src.losses import loss as loss_module
+from keras.src.random.seed_generator import global_seed_generator
+
+from keras_ring._typing import (
+    Callback,
+    DType,
+    Layer,
+    Logs,
+    Model,
+    Operation,
+    Optimizer,
+    PyDataset,
+    Structure,
+    Tensor,
+    Variable,
+)
+from keras_ring.keras.lanes import chance, scalars
+from keras_ring.keras.lanes.loss_scaling import inner_optimizer
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.which import keras
+
+Dataset = keras.utils.PyDataset
+
+# The method of a model that makes the results of its metrics. Keras calls it
+# after each pass over the data and nowhere else.
+METRICS_RESULT_METHOD = "_get_metrics_result_or_logs"
+
+# The methods of `BackupAndRestore` that write or delete files.
+BACKUP_WRITES = ("_save_model", "on_train_end")
+
+# The attribute of a model with the metrics that `compile` was given.
+COMPILED_METRICS = "_compile_metrics"
+
+# The advice of an error: how to declare the variable of a metric.
+AGGREGATIONS = (
+    '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
+)
+
+# The arguments with which a `ProgbarLogger` counts steps.
+PROGBAR_ARGUMENTS: dict[str, Any] = {}
+
+# Whether it can be told what losses were divided by.
+TELLS_DIVISORS = True
+
+# The method of an optimizer that updates all variables, called once in a step.
+UPDATES = "_backend_update_step"
+
+# The value of `synchronized` of a `SyncBatchNormalization`.
+SYNCHRONIZED = False
+
+
+def is_built(model: Model) -> bool:
+    """Returns whether a model has all its weights.
+
+    A layer that is made of other layers alone is not built if it is never
+    called, for example a model whose `train_step` calls its parts. It has only
+    the weights of its parts, so it counts as built.
+    """
+    return all(
+        layer.built or (layer._layers and not _builds_itself(layer))
+        for layer in model._flatten_layers()
+    )
+
+
+def _builds_itself(layer: Layer) -> bool:
+    return type(layer).build is not keras.layers.Layer.build
+
+
+def build_from_batch(
+    model: Model,
+    batch: Structure,
+    train_step: Callable[[Structure], object] | None = None,
+) -> None:
+    """Builds a model, and its metrics, from the shapes of a batch.
+
+    Args:
+        model: A `keras.Model`.
+        batch: A batch, as its `train_step` gets it.
+        train_step: The original `train_step` of the model, if it is replaced
+            now. Defaults to that of the model.
+    """
+    if type(model).call is not keras.Model.call:
+        try:
+            with tf.init_scope():
+                model._symbolic_build(data_batch=batch)
+            return
+        except RuntimeError:
+            if is_built(model):
+                return
+    # Traced and not run: Keras makes variables outside of all traces. Without
+    # an `init_scope`, which would stop all tapes.
+    traced = tf.function(train_step or model.train_step, autograph=False)
+    specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
+    traced.get_concrete_function(specs)
+
+
+def declared_trainable(layer: Layer) -> list[Variable]:
+    """Returns a layer's own weights that were created as trainable."""
+    return list(layer._trainable_variables)
+
+
+def metrics_variables(model: Model) -> list[Variable]:
+    """Returns the state of a model's metrics."""
+    return list(model.metrics_variables)
+
+
+def aggregation(variable: Variable) -> str:
+    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
+    found = variable.aggregation
+    return found if found in ("sum", "mean") else "none"
+
+
+def built_optimizer(
+    optimizer: Optimizer, variables: Sequence[Variable]
+) -> Optimizer:
+    """Makes the variables of an optimizer if it has none, and returns it."""
+    if not optimizer.built:
+        optimizer.build(variables)
+    return optimizer
+
+
+def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
+    """Returns all variables of an optimizer."""
+    return list(optimizer.variables)
+
+
+def trained_variables(
+    optimizer: Optimizer, candidates: Iterable[Variable]
+) -> list[Variable]:
+    """Returns the variables that an optimizer was built for, in that order.
+
+    The list is empty if it was not built, or if any of the variables is not
+    among the candidates.
+    """
+    inner = inner_optimizer(optimizer)
+    by_id = {id(tf_variable(each)): each for each in candidates}
+    trained = [id(tf_variable(each)) for each in inner._trainable_variables]
+    if not all(each in by_id for each in trained):
+        return []
+    return [by_id[each] for each in trained]
+
+
+def slots_of(
+    optimizer: Optimizer, variables: Iterable[Variable]
+) -> list[Variable]:
+    """Returns the slot variables that an optimizer has for these variables.
+
+    Keras keeps slots in lists with an element for each trained variable.
+    """
+    inner = inner_optimizer(optimizer)
+    trained = inner._trainable_variables
+    wanted = {id(tf_variable(each)) for each in variables}
+    places = [
+        place
+        for place, each in enumerate(trained)
+        if id(tf_variable(each)) in wanted
+    ]
+    return [
+        slots[place]
+        for slots in vars(inner).values()
+        if isinstance(slots, list)
+        and slots is not trained
+        and len(slots) == len(trained)
+        for place in places
+        if isinstance(slots[place], keras.Variable)
+    ]
+
+
+def is_optimizer(optimizer: Optimizer) -> bool:
+    """Returns whether an object is an optimizer that has variables."""
+    return isinstance(optimizer, keras.optimizers.Optimizer)
+
+
+def has_settable_learning_rate(optimizer: Optimizer) -> bool:
+    """Returns whether the learning rate can be changed between steps."""
+    return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
+
+
+def learning_rate(optimizer: Optimizer) -> float:
+    """Returns the present learning rate of an optimizer."""
+    return scalars.read(tf_variable(optimizer.learning_rate))
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Sets the learning rate, without the checks of Keras."""
+    scalars.write(tf_variable(optimizer.learning_rate), rate)
+
+
+def momentums(optimizer: Optimizer) -> list[Variable]:
+    """Returns the momentum variables that contain past learning rates."""
+    found: list[Variable | None] = []
+    if isinstance(optimizer, keras.optimizers.SGD):
+        found = getattr(optimizer, "momentums", [])
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        found = getattr(optimizer, "_momentums", [])
+    return [momentum for momentum in found if momentum is not None]
+
+
+def can_scale_in_step(optimizer: Optimizer) -> bool:
+    """Returns whether momentum can be scaled in the next update.
+
+    Otherwise it must be scaled at once.
+    """
+    return (
+        hasattr(optimizer, UPDATES)
+        and bool(getattr(optimizer, "momentum", 0))
+        and not optimizer.gradient_accumulation_steps
+    )
+
+
+def seed_variables(model: Model) -> list[Variable]:
+    """Returns the states of the generators that a model draws from.
+
+    These are the generators of its layers, its own, and the one that
+    `keras.random` draws from if no seed is given.
+    """
+    layers = model._flatten_layers()
+    found = [
+        *(seed.state for layer in layers for seed in layer._seed_generators),
+        _global_seed(),
+    ]
+    return list({id(variable): variable for variable in found}.values())
+
+
+def own_seed_variables(model: Model) -> list[Variable]:
+    """Returns the `seed_variables` whose state differs between ranks.
+
+    If `keras.random` differs between ranks in steps alone, its state is not
+    among them: between steps, all ranks must draw the same numbers from it.
+    """
+    return [each for each in seed_variables(model) if not is_shared_seed(each)]
+
+
+def is_shared_seed(variable: Variable) -> bool:
+    """Returns whether a variable is the state of `keras.random`, and shared."""
+    # Keras makes the generator when it is first asked for.
+    found = global_state.get_global_attribute("global_seed_generator")
+    return (
+        chance.is_of_steps
+        and found is not None
+        and tf_variable(variable) is tf_variable(found.state)
+    )
+
+
+def shared_seed() -> npt.NDArray[Any]:
+    """Returns the value of the state of `keras.random`."""
+    return as_numpy(_global_seed())
+
+
+def set_shared_seed(value: npt.NDArray[Any]) -> None:
+    """Sets the state of `keras.random` to that of another rank."""
+    assign(_global_seed(), value)
+
+
+def _global_seed() -> Variable:
+    """Returns the state of the generator of `keras.random`.
+
+    Keras makes it when it is first asked for, and draws a number from Python's
+    generator for that. The state of that generator is restored, because the
+    program may depend on it.
+    """
+    before = random.getstate()
+    state = global_seed_generator().state
+    random.setstate(before)
+    return state
+
+
+def dtype_name(variable: Variable) -> str:
+    """Returns the name of a variable's dtype."""
+    return str(keras.backend.standardize_dtype(variable.dtype))
+
+
+def as_numpy(variable: Variable) -> npt.NDArray[Any]:
+    """Returns the value of a variable, as an array."""
+    value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
+    return value
+
+
+def assign(variable: Variable, value: npt.ArrayLike) -> None:
+    """Sets the value of a variable at once."""
+    variable.assign(value)
+
+
+def run(operation: Operation) -> None:
+    """Raises an error: Keras 3 needs eager execution."""
+    del operation
+    raise RuntimeError(
+        "Keras 3 needs eager execution, which this program has switched off "
+        "(`tf.compat.v1.disable_eager_execution`). Leave that away, or use "
+        "Keras 2."
+    )
+
+
+def tf_variable(variable: Variable) -> Variable:
+    """Returns the TensorFlow variable, which optimizers and tapes share."""
+    if isinstance(variable, keras.Variable):
+        return variable.value
+    return variable
+
+
+def export_alike(made: type, exported: type) -> None:
+    """Makes a class be saved under the public name of another one, if any.
+
+    Args:
+        made: The class that replaces the other.
+        exported: The class that is found when a file is loaded.
+    """
+    name = api_export.get_name_from_symbol(exported)
+    if name is not None:
+        api_export.REGISTERED_OBJS_TO_NAMES[made] = name
+
+
+def hook_losses(
+    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
+    is_part: Callable[[], bool],
+) -> None:
+    """Hooks into each reduction of a loss to a scalar.
+
+    Args:
+        shared: Callable that takes the loss, a function that returns the
+            scalar that it was divided by, or `None` if the loss is a sum, and
+            a boolean, whether this divisor depends on the data and not only on
+            their number. Returns the loss.
+        is_part: Callable that returns whether the loss is of a part of a
+            batch, which may have nothing to divide by.
+    """
+    # Keras 3 itself returns 0 if there is nothing to divide by.
+    del is_part
+    patch_once(
+        loss_module,
+        "reduce_weighted_values",
+        functools.partial(_shares_losses, shared=shared),
+        "a rank's loss counts with the number it was divided by",
+    )
+
+
+def _shares_losses(
+    reduce: Callable[..., Tensor], shared: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    @functools.wraps(reduce)
+    def reduce_and_share(
+        values: Tensor,
+        sample_weight: Tensor = None,
+        mask: Tensor = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: DType = None,
+    ) -> Tensor:
+        loss = reduce(values, sample_weight, mask, reduction, dtype)
+        if reduction in (None, "none"):
+            return loss
+        if len(loss.shape):
+            # Keras does not reduce a loss that is known to have no rows, as
+            # in eager execution.
+            loss = keras.ops.sum(loss)
+        if reduction == "sum":
+            return shared(loss, None, False)
+
+        by_weight = reduction == "mean_with_sample_weight"
+
+        def divisor() -> Tensor:
+            if by_weight:
+                weights = loss_module.apply_mask(
+                    sample_weight, mask, loss.dtype, reduction
+                )
+            else:
+                weights = mask
+            if weights is None:
+                return keras.ops.size(values)
+            return keras.ops.sum(keras.ops.cast(weights, loss.dtype))
+
+        of_data = by_weight and sample_weight is not None
+        return shared(loss, divisor, of_data or mask is not None)
+
+    return reduce_and_share
+
+
+def save_if_due(
+    checkpoint: Callback,
+    epoch: int,
+    batch: int | None,
+    logs: Logs,
+    save: Callable[[Path], None],
+) -> None:
+    """Calls a function if a `ModelCheckpoint` decides to save now.
+
+    Args:
+        checkpoint: A `keras.callbacks.ModelCheckpoint`.
+        epoch: Integer, the epoch that Keras passes.
+        batch: Integer or `None`, the batch that Keras passes.
+        logs: Dictionary, the logs that Keras passes.
+        save: Callable, called with the path if the model is to be saved.
+    """
+    path = checkpoint._get_file_path(epoch, batch, logs)
+    if checkpoint._should_save_model(epoch, batch, logs, path):
+        save(Path(path))
+
+
+# Keras 3 calls `on_epoch_end` once before the first epoch as well.
+FIRST_EPOCH_OF_PYDATASET = -1
+
+
+def num_steps(params: dict[str, Any] | None) -> int | None:
+    """Returns the number of steps of an epoch, from a callback's `params`."""
+    return (params or {}).get("steps")
+
+
+def num_batches(dataset: PyDataset) -> int | None:
+    """Returns the number of batches of a `Dataset`, or `None` if infinite."""
+    count: int | None = dataset.num_batches
+    return count
+
+
+def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
+    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
+    return {
+        "workers": dataset.workers,
+        "use_multiprocessing": dataset.use_multiprocessing,
+        "max_queue_size": dataset.max_queue_size,
+    }
+
+
+def steps_per_execution(model: Model) -> int:
+    """Returns the number of steps in one call of the training function."""
+    return int(model.steps_per_execution)
+
+
+def set_initial_epoch(model: Model, epoch: int | None) -> None:
+    """Sets the epoch at which the `fit` that has just begun continues.
+
+    Keras' own `BackupAndRestore` does it in the same way.
+
+    Args:
+        model: A `keras.Model`.
+        epoch: Integer, the epoch, or `None` to reset it.
+    """
+    model._initial_epoch = epoch
+
+
+def hook_synchronized_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> None:
+    """Replaces the moments of layers with `synchronized=True`.
+
+    Args:
+        moments: Callable, called with the layer, inputs, axes and mask. If it
+            returns `None`, the layer computes its own moments.
+    """
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_moments",
+        functools.partial(_synchronizes, moments=moments),
+        "`synchronized=True` is over all ranks",
+    )
+
+
+def hook_moments(
+    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
+) -> None:
+    """Replaces the moments of `BatchNormalization` layers.
+
+    Args:
+        moments: As for `hook_synchronized_moments`, but it also returns the
+            number of elements.
+        purpose: String, the purpose of the hook.
+    """
+    patch_once(
+        keras.layers.BatchNormalization,
+        "_moments",
+        functools.partial(_made_by, moments=moments),
+        purpose,
+    )
+
+
+def _made_by(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def made_or_plain(
+        self: Layer, inputs: Tensor, mask: Tensor
+    ) -> tuple[Tensor, ...]:
+        found = moments(self, inputs, self._reduction_axes, mask)
+        return plain(self, inputs, mask) if found is None else found[:2]
+
+    return made_or_plain
+
+
+def _synchronizes(
+    plain: Callable[..., tuple[Tensor, ...]],
+    moments: Callable[..., tuple[Tensor, ...] | None],
+) -> Callable[..., tuple[Tensor, ...]]:
+    @functools.wraps(plain)
+    def synchronized_or_plain(
+        self: Layer, inputs: Tensor, mask: Tensor
+    ) -> tuple[Tensor, ...]:
+        found = (
+            moments(self, inputs, self._reduction_axes, mask)
+            if self.synchronized
+            else None
+        )
+        return plain(self, inputs, mask) if found is None else found
+
+    return synchronized_or_plain
+
+
+class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """A layer that calls `moments_of_all_ranks` unless a rank is alone."""
+
+    def __init__(self, axis: int = -1, **kwargs: Any) -> None:
+        kwargs["synchronized"] = False
+        super().__init__(axis=axis, **kwargs)
+
+    def _moments(self, inputs: Tensor, mask: Tensor) -> Any:
+        if self.is_alone():
+            return super()._moments(inputs, mask)
+        return self.moments_of_all_ranks(inputs, self._reduction_axes, mask)
