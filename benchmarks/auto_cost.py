@@ -14,8 +14,8 @@ import numpy as np
 from absl import app, flags
 
 import keras_ring as kr
-from keras_ring._auto import activation
-from keras_ring._auto.settings import AutoSettings
+from keras_ring.unchanged import activation
+from keras_ring.unchanged.settings import AutoSettings
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("pairs", 12, "epochs of each")

@@ -6,6 +6,6 @@ program starts the ranks (mpirun, srun, torchrun, Kubernetes), in notebooks, and
 with a Python that ignores `PYTHONPATH`.
 """
 
-from keras_ring._auto import starting
+from keras_ring.unchanged import starting
 
 starting.start()

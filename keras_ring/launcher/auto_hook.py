@@ -8,7 +8,7 @@ from keras_ring.protocol import auto_options
 
 _PATH = "PYTHONPATH"
 # The directory of the `sitecustomize` module, which Python imports at start.
-_DIRECTORY = os.path.abspath(Path(__file__).parents[1] / "_auto" / "hook")
+_DIRECTORY = os.path.abspath(Path(__file__).parents[1] / "unchanged" / "hook")
 
 
 def with_hook(environment: Mapping[str, str]) -> dict[str, str]:

@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._auto import activation, once, said
-from keras_ring._auto.settings import AutoSettings
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.which import is_keras2
+from keras_ring.unchanged import activation, once, said
+from keras_ring.unchanged.settings import AutoSettings
 
 ROWS, COLUMNS = 103, 5  # no multiple of a batch, nor of 2 or 3 ranks
 RANKS = 3  # of the job whose results are those of one process
@@ -862,7 +862,7 @@ def by_hand():
 
 def explained():
     """What --auto=explain says of a `fit`."""
-    from keras_ring._auto import training
+    from keras_ring.unchanged import training
 
     x, y = data()
     model = compiled(dense())

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._auto import once
 from keras_ring.core.meeting import Meeting
 from keras_ring.keras.lanes import keras
 from keras_ring.tensorflow.gathers import barrier
+from keras_ring.unchanged import once
 from tests.auto import rank_auto
 from tests.auto.rank_auto import printed, refused
 

@@ -7,8 +7,8 @@ be the same on ranks, with the state; or the text of what refuses it.
 import numpy as np
 import tensorflow as tf
 
-from keras_ring._auto import step_check
 from keras_ring.keras.lanes import compat, keras
+from keras_ring.unchanged import step_check
 from tests.auto import rank_auto
 from tests.auto.rank_auto import (
     COLUMNS,

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from keras_ring._auto.advice import summary
+from keras_ring.unchanged.advice import summary
 
 
 @tf.function(autograph=True)

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ROOT / "keras_ring"
-HOOK = str(ROOT / "keras_ring/_auto/hook")
+HOOK = str(ROOT / "keras_ring/unchanged/hook")
 # Module -> what it says. `{real}` is keras_ring, of which all but what starts
 # is there.
 MODULES = {
@@ -49,8 +49,8 @@ MODULES = {
         IS_COMPLETE = True
         """,
     "keras_ring/__init__.py": "__path__.append({real!r})",
-    "keras_ring/_auto/__init__.py": "__path__.append({real!r} + '/_auto')",
-    "keras_ring/_auto/activation.py": """
+    "keras_ring/unchanged/__init__.py": "__path__.append({real!r} + '/unchanged')",
+    "keras_ring/unchanged/activation.py": """
         import os, sys, time
         import keras, tensorflow
 
@@ -161,7 +161,7 @@ def test_it_starts_nothing_in_other_programs(program):
         assert importlib.util.find_spec("json")
         heavy = {"tensorflow", "keras", "importlib.util", "threading", "typing"}
         print(sorted(heavy & set(sys.modules)), sys.path[1:2])
-        print(any("_auto" in each for each in sys.path))
+        print(any("unchanged" in each for each in sys.path))
         """,
         "-X",
         "frozen_modules",
@@ -383,7 +383,7 @@ def test_an_error_that_is_caught_comes_again(program):
 
 
 def test_what_is_started_may_import_more_before_it_fails(program):
-    path = program.folder / "modules/keras_ring/_auto/activation.py"
+    path = program.folder / "modules/keras_ring/unchanged/activation.py"
     path.write_text(path.read_text().replace("sys.modules.get", "__import__"))
     text = "try: import keras\nexcept ValueError: pass\nimport tensorflow"
     done = program.python(text, check=False, FAIL="1")

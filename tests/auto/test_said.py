@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from keras_ring._auto import said, script
+from keras_ring.unchanged import said, script
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from keras_ring._auto.settings import AutoSettings, settings_of
 from keras_ring.core import start_checks
 from keras_ring.protocol import auto_options, contract
+from keras_ring.unchanged.settings import AutoSettings, settings_of
 
 PREFIX = "KERAS_RING_AUTO"
 

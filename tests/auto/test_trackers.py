@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from keras_ring._auto import trackers
+from keras_ring.unchanged import trackers
 from tests.launcher.command import Command
 
 # As the real ones go by their variables (tried with wandb 0.2x and MLflow 3; of

@@ -8,8 +8,8 @@ import rank_apart
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring._auto import batches
 from keras_ring.keras.lanes import keras
+from keras_ring.unchanged import batches
 from tests.auto import rank_auto, rank_counted, rank_loops, rank_state
 from tests.auto.rank_auto import compiled, data, dense, refused, trained
 

@@ -215,13 +215,13 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
         "keras/schedules",
         "keras/model",
     ),
-    "_auto": (
+    "unchanged": (
         *_CALLBACKS,
         "keras/callbacks",
         "keras/inference",
         "keras/install",
     ),
-    "auto": ("_auto",),
+    "auto": ("unchanged",),
     "callbacks": ("keras/callbacks",),
     "checkpoint": ("keras/checkpoint",),
     "data": ("keras/data",),

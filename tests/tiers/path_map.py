@@ -52,7 +52,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
     "keras_ring/": frozenset({"parity", "examples"}),
-    "keras_ring/_auto/": frozenset({"auto"}),
+    "keras_ring/unchanged/": frozenset({"auto"}),
     "keras_ring/auto.py": frozenset({"auto"}),
     "keras_ring/protocol/": _LAUNCHER,
     "keras_ring/engines/": frozenset({"engines", "hosts"}),

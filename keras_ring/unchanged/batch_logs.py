@@ -1,0 +1,42 @@
+"""Losses and metrics of all ranks after each batch, for callbacks.
+
+Keras passes the metrics of its own rank to callbacks after a batch. A callback
+of the program may act on them or write them down. If there is one, the metrics
+of all ranks are combined after each batch, which costs a small reduction, and
+then restored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_ring._typing import Logs
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.unchanged import results
+
+
+class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that puts results of all ranks in `logs` for later ones."""
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Replaces the results of this rank in `logs` by those of all."""
+        if not logs:
+            return
+        model = self.model
+        variables = compat.metrics_variables(model)
+        kept = [(each, np.array(compat.as_numpy(each))) for each in variables]
+        try:
+            found = results.combined(
+                model, logs, "auto/fit/batch", at_end=False
+            )
+        finally:
+            for variable, value in kept:
+                compat.assign(variable, value)
+        logs.update(tf.nest.map_structure(_as_number, found))
+
+
+def _as_number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

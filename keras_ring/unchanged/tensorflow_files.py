@@ -1,0 +1,195 @@
+"""Makes rank 0 alone write the files that a program writes with TensorFlow.
+
+Saving a checkpoint also changes state in memory, such as the number of the next
+one. So the other ranks save as well, but without writing and deleting files.
+
+A writer of summaries, records or other files that a program holds open writes
+nothing on the other ranks. When they close a file of records or the like, they
+wait until rank 0 has closed its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint, checkpoint_management
+
+from keras_ring.core import topology
+from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.unchanged import once, paths, script
+from keras_ring.unchanged.said import say
+
+_PURPOSE = "rank 0 writes files of TensorFlow, and the others wait"
+_SILENCE = "ranks that write no checkpoint"
+# An attribute of a writer that all ranks have for the same file: its path.
+_PATH = "_keras_ring_path"
+
+_BY_NAME = ("path", "export_dir", "filename", "logdir")
+
+_silent: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "keras_ring_silent_checkpoint", default=False
+)
+
+
+def install() -> None:
+    """Changes TensorFlow's functions that write files. Once is enough."""
+    for owner, name in (
+        (tf.train.Checkpoint, "write"),
+        (tf.train.Checkpoint, "save"),
+        (tf.train.CheckpointManager, "save"),
+    ):
+        patch_once(owner, name, _checkpoint_once, _PURPOSE)
+    patch_once(checkpoint.TrackableSaver, "save", _unless_silent, _SILENCE)
+    for name in ("update_checkpoint_state_internal", "_delete_file_if_exists"):
+        patch_once(checkpoint_management, name, _unless_silent, _SILENCE)
+    # With the index of the argument that is the path.
+    for owner, name, place in (
+        (tf.saved_model, "save", 1),
+        (tf.data.Dataset, "save", 1),
+        (tf.io, "write_file", 0),
+        (tf.io, "write_graph", 1),
+    ):
+        around = functools.partial(_written_once, place=place)
+        patch_once(owner, name, around, _PURPOSE)
+    patch_once(tf.summary, "create_file_writer", _summaries_once, _PURPOSE)
+    for writer in (tf.io.TFRecordWriter, tf.io.gfile.GFile):
+        patch_once(writer, "__init__", _opened, _PURPOSE)
+        for name in ("close", "__exit__"):
+            patch_once(writer, name, _closed, _PURPOSE)
+
+
+def _is_due(path: Any) -> bool:
+    """Returns whether the program calls for a write that all ranks make.
+
+    Args:
+        path: String, path or tensor, the file or directory to write.
+    """
+    return (
+        not once.is_running()
+        and not once.is_said_by_program()
+        and tf.executing_eagerly()
+        and (once.is_of_all_ranks() or once.is_over())
+        and not paths.is_of_one_rank(_text(path))
+        and bool(script.line_of_own_call()[0])
+    )
+
+
+def _text(path: Any) -> str:
+    if tf.is_tensor(path):
+        path = path.numpy()
+    return os.fsdecode(path)
+
+
+def _checkpoint_once(save: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def save_once(self: Any, *args: Any, **kwargs: Any) -> Any:
+        do = functools.partial(save, self, *args, **kwargs)
+        if isinstance(self, tf.train.CheckpointManager):
+            prefix = self._prefix
+        else:
+            prefix = args[0] if args else kwargs.get("file_prefix", "")
+        if not _is_due(prefix):
+            return do()
+
+        def do_silently() -> Any:
+            with _silence():
+                return do()
+
+        if once.is_over():
+            return once.after_end(do, on_others=do_silently)
+        name = f"{type(self).__name__}.{save.__name__}"
+        say(f"files of tf.train.{type(self).__name__}: written by rank 0")
+        return once.by_rank_zero(
+            do, name, [os.path.abspath(_text(prefix))], on_others=do_silently
+        )
+
+    return save_once
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def _unless_silent(write: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_unless_silent(*args: Any, **kwargs: Any) -> Any:
+        if not _silent.get():
+            return write(*args, **kwargs)
+        # The path of the checkpoint, as the original returns it.
+        return kwargs.get("file_prefix", args[-1] if args else None)
+
+    return write_unless_silent
+
+
+def _written_once(write: Callable[..., Any], place: int) -> Callable[..., Any]:
+    @functools.wraps(write)
+    def write_once(*args: Any, **kwargs: Any) -> Any:
+        do = functools.partial(write, *args, **kwargs)
+        # The path may also be given by name.
+        given = args[place] if len(args) > place else None
+        for name in _BY_NAME:
+            given = kwargs.get(name, given)
+        if given is None or not _is_due(given):
+            return do()
+        if once.is_over():
+            return once.after_end(do)
+        return once.by_rank_zero(do, write.__name__, [_text(given)])
+
+    return write_once
+
+
+def _summaries_once(create: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(create)
+    def create_once(logdir: Any, *args: Any, **kwargs: Any) -> Any:
+        if once.is_over() or topology.rank() == 0 or not _is_due(logdir):
+            return create(logdir, *args, **kwargs)
+        # Other ranks write no summaries, whatever the time in the path is.
+        return tf.summary.create_noop_writer()
+
+    return create_once
+
+
+def _opened(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def open_once(self: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+        is_record = isinstance(self, tf.io.TFRecordWriter)
+        mode = "w" if is_record else str([*args, *kwargs.values(), "r"][0])
+        if (
+            set(mode) <= set("rb")
+            or not _is_due(path)
+            or once.is_over()
+            or once.is_failing()
+        ):
+            init(self, path, *args, **kwargs)
+            return
+        own = _text(path)
+        is_same = once.mean_same("open", [own])
+        is_left_out = is_same and topology.rank() > 0
+        init(self, os.devnull if is_left_out else path, *args, **kwargs)
+        if is_same:
+            setattr(self, _PATH, own)
+
+    return open_once
+
+
+def _closed(close: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(close)
+    def close_once(self: Any, *args: Any) -> Any:
+        path = vars(self).pop(_PATH, None)
+        do = functools.partial(close, self, *args)
+        if path is None or not once.is_of_all_ranks() or once.is_failing():
+            return do()
+        return once.by_rank_zero(do, "close", [path], on_others=do)
+
+    return close_once

@@ -1,0 +1,151 @@
+"""Finds the optimizers that a compiled function uses, and makes them average.
+
+The function is traced for that. An optimizer that is about to apply gradients
+in the trace is first made to average them (`reduction_guard.adopt_by`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from keras_ring._typing import Optimizer, Variable
+from keras_ring.core import topology
+from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.optimizer import reduction_guard, whole_batch
+from keras_ring.keras.optimizer.optimizer import distribute_optimizer
+from keras_ring.keras.optimizer.reduction import ReductionSettings
+from keras_ring.keras.optimizer.whole_batch import WholeStep
+from keras_ring.unchanged import ending
+from keras_ring.unchanged.said import say
+
+_IS_OURS = "_keras_ring_own_function"
+# The optimizers that are refused in a function that was traced before without
+# them, and that applies gradients only now.
+_noted: contextvars.ContextVar[list[Optimizer] | None] = contextvars.ContextVar(
+    "keras_ring_noted_optimizers", default=None
+)
+# The name of the function that is traced.
+_traced: contextvars.ContextVar[str | None] = contextvars.ContextVar(
+    "keras_ring_traced_step", default=None
+)
+
+
+def install() -> None:
+    """Makes optimizers average if they are used in a trace made here."""
+    reduction_guard.adopt_by(_adopt)
+
+
+def is_running() -> bool:
+    """Returns whether the caller runs in a trace that is made here."""
+    return _traced.get() is not None
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[Optimizer]]:
+    """Records the optimizers that are refused in traces in the context.
+
+    This is for functions that apply gradients for some arguments alone.
+    """
+    found: list[Optimizer] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def note(optimizer: Optimizer) -> None:
+    """Records an optimizer that is about to be refused."""
+    found = _noted.get()
+    if found is not None and not tf.executing_eagerly():
+        found.append(optimizer)
+
+
+@contextlib.contextmanager
+def tracing(name: str) -> Iterator[None]:
+    """Marks a function that is traced in the context as a training step.
+
+    Args:
+        name: String, the name of the function in the program.
+    """
+    token = _traced.set(name)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def compiled(function: Callable[..., Any], jit_compile: Any = None) -> Any:
+    """Returns a compiled function that is not searched for updates.
+
+    Args:
+        function: The function to compile, which AutoGraph need not convert.
+        jit_compile: Boolean, whether XLA compiles it, as for `tf.function`.
+    """
+    made = tf.function(function, autograph=False, jit_compile=jit_compile)
+    # Bypasses its own `__setattr__`, which tracks attributes.
+    object.__setattr__(made, _IS_OURS, True)
+    return made
+
+
+def is_ours(function: Any) -> bool:
+    """Returns whether `compiled` has made a function."""
+    return _IS_OURS in vars(function)
+
+
+def trains(function: Any, name: str, *args: Any, **kwargs: Any) -> bool:
+    """Returns whether a function applies gradients. It is traced, not run.
+
+    Args:
+        function: A function that `tf.function` has made.
+        name: String, its name in the program.
+        *args: Its positional arguments.
+        **kwargs: Its keyword arguments.
+    """
+    step = WholeStep(global_process_set, [])
+    with tracing(name), whole_batch.step(step):
+        function.get_concrete_function(*args, **kwargs)
+    return bool(step.captured)
+
+
+def variables_of(
+    function: Any, arguments: list[Any], name: str
+) -> list[Variable]:
+    """Returns the variables of a function, in the order of its graph.
+
+    Args:
+        function: A function that `tf.function` has made and that runs in a
+            `whole_batch.Step`.
+        arguments: List of its arguments.
+        name: String, its name in the program.
+    """
+    with tracing(name):
+        concrete = function.get_concrete_function(*arguments)
+    places = {
+        id(outer): place
+        for place, (outer, _) in enumerate(concrete.graph.captures)
+    }
+    variables = {id(each): each for each in concrete.variables}
+    return sorted(
+        (each for each in variables.values() if id(each.handle) in places),
+        key=lambda each: places[id(each.handle)],
+    )
+
+
+def _adopt(optimizer: Optimizer) -> bool:
+    name = _traced.get()
+    if name is None or tf.executing_eagerly():
+        return False
+    distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    ending.note_training()
+    say(
+        f"optimizer {type(inner).__name__} of step {name!r}: gradients "
+        f"averaged over {topology.size()} ranks"
+    )
+    return True
