@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from keras_ring.cli.bench_arguments import parse_count
+from keras_ring.launch.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
 # Name -> width of the model, images in a batch.

@@ -21,7 +21,7 @@ import numpy as np
 from tabulate import tabulate
 
 import keras_ring as kr
-from keras_ring.cli.bench_arguments import parse_count
+from keras_ring.launch.cli.bench_arguments import parse_count
 
 _RATE = 1e-4
 

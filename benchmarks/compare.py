@@ -33,7 +33,7 @@ from benchmarks.comparing import (
 from benchmarks.comparing.comparison import Comparison, merge
 from keras_ring.bench.cases import ladder
 from keras_ring.bench.measure import Budget
-from keras_ring.cli.bench_arguments import (
+from keras_ring.launch.cli.bench_arguments import (
     parse_bytes,
     parse_count,
     parse_counts,

@@ -28,7 +28,7 @@ from tabulate import tabulate
 from benchmarks.comparing import processes
 from benchmarks.fitting.figures import make_figures, median_and_spread
 from benchmarks.fitting.worker import Result, Task
-from keras_ring.cli.bench_arguments import parse_count
+from keras_ring.launch.cli.bench_arguments import parse_count
 
 ROOT = Path(__file__).resolve().parents[1]
 # Name -> width of the model, images in a process's batch: as many as make good

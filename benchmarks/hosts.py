@@ -30,7 +30,7 @@ from benchmarks.hosting.figures import Figures, Place
 from benchmarks.hosting.layout import UNLIMITED, link_options, parse_layout
 from benchmarks.hosting.named_cases import parse_case
 from keras_ring.bench.measure import Budget
-from keras_ring.cli.bench_arguments import parse_count
+from keras_ring.launch.cli.bench_arguments import parse_count
 from tests.lab import lab as lab_module
 
 _LAYOUTS = "2x1,2x2,4x1,4x2,1x2,1x4"

@@ -20,12 +20,12 @@ import sys
 import time
 from unittest import mock
 
-from keras_ring.cli.bench_arguments import parse_count
-from keras_ring.launcher.agent_connection import AgentConnection
-from keras_ring.launcher.agent_loop import AgentLoop
-from keras_ring.launcher.frames import GREETING, encode
-from keras_ring.launcher.hosts import HostRanks
-from keras_ring.launcher.output import Sink
+from keras_ring.launch.agent_connection import AgentConnection
+from keras_ring.launch.agent_loop import AgentLoop
+from keras_ring.launch.cli.bench_arguments import parse_count
+from keras_ring.launch.frames import GREETING, encode
+from keras_ring.launch.hosts import HostRanks
+from keras_ring.launch.output import Sink
 
 
 class PretendedHost:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tabulate import tabulate
 
 import keras_ring as kr
-from keras_ring.cli.bench_arguments import parse_bytes, parse_count
+from keras_ring.launch.cli.bench_arguments import parse_bytes, parse_count
 
 _WARMUP = 5
 _NO_TAPE = "gradients alone"

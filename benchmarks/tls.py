@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring.cli.bench_arguments import parse_bytes, parse_count
+from keras_ring.launch.cli.bench_arguments import parse_bytes, parse_count
 
 _WARMUP = 3
 

@@ -23,8 +23,8 @@ import tensorflow as tf
 from tabulate import tabulate
 
 import keras_ring as kr
-from keras_ring.cli.bench_arguments import parse_count
 from keras_ring.keras.optimizer import divergence
+from keras_ring.launch.cli.bench_arguments import parse_count
 
 _WARMUP = 10
 

@@ -17,19 +17,6 @@ from keras_ring.keras import saved_classes as _saved_classes
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
-    from keras_ring._builds import (
-        ccl_built,
-        check_build,
-        cuda_built,
-        ddl_built,
-        gloo_built,
-        gloo_enabled,
-        mpi_built,
-        mpi_enabled,
-        mpi_threads_supported,
-        nccl_built,
-        rocm_built,
-    )
     from keras_ring.core.objects import (
         allgather_object,
         broadcast_object,
@@ -85,7 +72,20 @@ if TYPE_CHECKING:
         DistributedGradientTape,
         PartialDistributedGradientTape,
     )
-    from keras_ring.launcher.function_job import run
+    from keras_ring.launch.builds import (
+        ccl_built,
+        check_build,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
+    from keras_ring.launch.function_job import run
     from keras_ring.tensorflow.compression import Compression
     from keras_ring.tensorflow.gathers import (
         allgather,
@@ -117,17 +117,17 @@ _HOMES = {
     "data": None,
     "errors": None,
     "schedules": None,
-    "ccl_built": "_builds",
-    "check_build": "_builds",
-    "cuda_built": "_builds",
-    "ddl_built": "_builds",
-    "gloo_built": "_builds",
-    "gloo_enabled": "_builds",
-    "mpi_built": "_builds",
-    "mpi_enabled": "_builds",
-    "mpi_threads_supported": "_builds",
-    "nccl_built": "_builds",
-    "rocm_built": "_builds",
+    "ccl_built": "launch.builds",
+    "check_build": "launch.builds",
+    "cuda_built": "launch.builds",
+    "ddl_built": "launch.builds",
+    "gloo_built": "launch.builds",
+    "gloo_enabled": "launch.builds",
+    "mpi_built": "launch.builds",
+    "mpi_enabled": "launch.builds",
+    "mpi_threads_supported": "launch.builds",
+    "nccl_built": "launch.builds",
+    "rocm_built": "launch.builds",
     "allow_local_updates": "keras.optimizer.local_updates",
     "broadcast_model": "keras.model.model_broadcast",
     "cross_rank": "core.topology",
@@ -177,7 +177,7 @@ _HOMES = {
     "add_process_sets": "core.process_sets",
     "global_process_set": "core.process_sets",
     "remove_process_set": "core.process_sets",
-    "run": "launcher.function_job",
+    "run": "launch.function_job",
     "PartialDistributedOptimizer": "keras.optimizer.optimizer",
     "load_model": "keras.checkpoint.model_loading",
     "SyncBatchNormalization": "keras.model.sync_batch_normalization",

@@ -2,7 +2,7 @@
 
 import sys
 
-from keras_ring.cli.cli import main
+from keras_ring.launch.cli.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_ring.cli import cli
+from keras_ring.launch.cli import cli
 
 HEADER = """# Command line
 

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 
 from keras_ring.bench import cases, shapes
-from keras_ring.cli.bench_arguments import COMPRESSIONS, parse_bytes
+from keras_ring.launch.cli.bench_arguments import COMPRESSIONS, parse_bytes
 
 # A sum, because not every system divides; all reduce float32.
 _SETTINGS = {"dtype": "float32", "op": "Sum"}

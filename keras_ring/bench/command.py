@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measures the requested cases; rank 0 prints the results.
 
     Args:
-        arguments: The arguments that `keras_ring.cli.bench_arguments` parses.
+        arguments: The arguments that `bench_arguments` of the command parses.
 
     Returns:
         The exit code: 1 if a result was wrong or the job did not start.

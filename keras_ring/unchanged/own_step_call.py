@@ -70,6 +70,7 @@ class Call:
         self._num_calls = 0
 
     def __call__(self, leaves: list[Any]) -> Any:
+        """Runs the step on this rank's part of the given leaves."""
         leaves = self._as_declared(leaves)
         rows = self._rows(leaves)
         if rows < topology.size():

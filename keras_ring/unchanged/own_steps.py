@@ -119,6 +119,7 @@ class OwnStep:
         self._calls: dict[str, Call] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the step with these arguments on all ranks together."""
         arguments = (args, kwargs)
         leaves = tf.nest.flatten(arguments)
         key = _structure(arguments)

@@ -49,7 +49,9 @@ MODULES = {
         IS_COMPLETE = True
         """,
     "keras_ring/__init__.py": "__path__.append({real!r})",
-    "keras_ring/unchanged/__init__.py": "__path__.append({real!r} + '/unchanged')",
+    "keras_ring/unchanged/__init__.py": """
+        __path__.append({real!r} + '/unchanged')
+        """,
     "keras_ring/unchanged/activation.py": """
         import os, sys, time
         import keras, tensorflow
@@ -529,9 +531,9 @@ def test_a_thread_that_imports_keras_in_the_worst_moment(program, wait, more):
 
 def test_the_command_itself_is_left_alone(program):
     """A rank may run `keras-ring bench`, which imports TensorFlow."""
-    program.write("modules/keras_ring/cli/__init__.py", "")
-    program.write("modules/keras_ring/cli/cli.py", "import tensorflow")
-    program.python("import keras_ring.cli.cli")
+    program.write("modules/keras_ring/launch/cli/__init__.py", "")
+    program.write("modules/keras_ring/launch/cli/cli.py", "import tensorflow")
+    program.python("import keras_ring.launch.cli.cli")
     assert program.started == []
 
 

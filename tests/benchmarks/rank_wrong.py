@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 from keras_ring.bench import graph_step
-from keras_ring.cli import cli
+from keras_ring.launch.cli import cli
 
 if __name__ == "__main__":
     if os.environ["KERAS_RING_RANK"] == "1":

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from keras_ring.cli import run
-from keras_ring.launcher import child_process
-from keras_ring.launcher.job import Job
-from keras_ring.launcher.plan import LaunchPlan
-from keras_ring.launcher.supervisor import Supervisor
+from keras_ring.launch import child_process
+from keras_ring.launch.cli import run
+from keras_ring.launch.job import Job
+from keras_ring.launch.plan import LaunchPlan
+from keras_ring.launch.supervisor import Supervisor
 from tests.harness import forked
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_ring.launcher import child_process
-from keras_ring.launcher.job import Job
-from keras_ring.launcher.rank_process import RankProcess
-from keras_ring.launcher.summary import RankEnd, first_failure
+from keras_ring.launch import child_process
+from keras_ring.launch.job import Job
+from keras_ring.launch.rank_process import RankProcess
+from keras_ring.launch.summary import RankEnd, first_failure
 from tests.harness import codes, prefork_server
 from tests.harness.notify import FD_VARIABLE
 from tests.harness.result import (

@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from keras_ring.launcher import job_processes
-from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launch import job_processes
+from keras_ring.launch.rank_process import RankProcess
 
 
 class RunningRanks:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from keras_ring.launcher.rank_process import RankProcess
+from keras_ring.launch.rank_process import RankProcess
 from tests.harness.machine_time import MachineTime
 from tests.harness.running import RunningRanks
 

@@ -80,7 +80,7 @@ def test_what_differs_is_marked(lab, jobs, tmp_path):
         "#!/bin/sh\n"
         f"host=$1; shift; [ $host = kr-h1 ] && exec {lab.ssh} $host "
         '"$(echo "$*" | sed \'s,; main(hello),;'
-        " from keras_ring.launcher import host_facts as f; g = f.gather;"
+        " from keras_ring.launch import host_facts as f; g = f.gather;"
         ' f.gather = lambda *_: {**g()\\, "tensorflow": "1.0"};'
         " main(hello),')\""
         f'\nexec {lab.ssh} $host "$@"'

@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from keras_ring.launcher import job_processes
+from keras_ring.launch import job_processes
 
 # Seconds of a command that does not end. Ranks that import TensorFlow take many
 # of them on a busy machine.

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from keras_ring.launcher import auto_hook
+from keras_ring.launch import auto_hook
 from tests.launcher.command import Command
 
 pytestmark = pytest.mark.timeout(60)

@@ -6,8 +6,8 @@ from importlib import metadata
 
 import pytest
 
-from keras_ring.cli import check
-from keras_ring.cli.cli import main
+from keras_ring.launch.cli import check
+from keras_ring.launch.cli.cli import main
 from keras_ring.protocol.processors import Node
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.launcher import job as job_module
-from keras_ring.launcher import job_processes
-from keras_ring.launcher.job import Job
+from keras_ring.launch import job as job_module
+from keras_ring.launch import job_processes
+from keras_ring.launch.job import Job
 
 # Killed as soon as there is a directory.
 KILLED_EARLY = """
 import os, signal, sys
-from keras_ring.launcher.job import Job
+from keras_ring.launch.job import Job
 
 make = os.mkdir
 

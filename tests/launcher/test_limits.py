@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.launcher import open_files, places
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import open_files, places
+from keras_ring.launch.usage import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(240)
@@ -105,7 +105,7 @@ tempfile._get_default_tempdir = lambda: tempfile._no()
 def no():
     raise FileNotFoundError(2, "No usable temporary directory found in []")
 tempfile._no = no
-from keras_ring.cli.cli import main
+from keras_ring.launch.cli.cli import main
 sys.exit(main(sys.argv[1:]))
 """
     done = subprocess.run(
@@ -123,7 +123,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_working_directory_that_is_gone(tmp_path):
     program = """
 import os, sys
-from keras_ring.cli.cli import main
+from keras_ring.launch.cli.cli import main
 os.mkdir(sys.argv[1])
 os.chdir(sys.argv[1])
 os.rmdir(sys.argv[1])

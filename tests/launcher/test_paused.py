@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from keras_ring.launcher.patience import Patience
+from keras_ring.launch.patience import Patience
 from tests.launcher.command import LIMIT, Command, wait_for_files
 
 # $1: where ranks say that they are there, and what tells them to end.
@@ -43,7 +43,7 @@ def of_agents(command):
     return [
         child.pid
         for child in psutil.Process(command.process.pid).children()
-        if "keras_ring.launcher.agent" in " ".join(child.cmdline())
+        if "keras_ring.launch.agent" in " ".join(child.cmdline())
     ]
 
 

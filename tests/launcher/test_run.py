@@ -583,7 +583,7 @@ def test_a_malformed_variable_is_one_line_and_2():
 
 def test_the_command_imports_neither_tensorflow_nor_keras():
     code = (
-        "import sys, keras_ring.cli.cli\n"
+        "import sys, keras_ring.launch.cli.cli\n"
         "assert not {'tensorflow', 'keras', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.launcher import standard_input
-from keras_ring.launcher.standard_input import reads_program
+from keras_ring.launch import standard_input
+from keras_ring.launch.standard_input import reads_program
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(120)

@@ -150,7 +150,7 @@ def test_a_host_that_stands_still_is_left_out(running, hosts, tmp_path):
     agents = [
         child
         for child in psutil.Process(job.process.pid).children()
-        if "keras_ring.launcher.agent" in " ".join(child.cmdline())
+        if "keras_ring.launch.agent" in " ".join(child.cmdline())
     ]
     assert len(agents) == 2
     agents[1].suspend()

@@ -165,7 +165,7 @@ def python_problems(path: str, text: str) -> list[str]:
         # prctl before exec: no library of ours is there.
         alone = (
             "core/native.py",
-            "launcher/child.py",
+            "launch/child.py",
         )
         if _within(module, "ctypes") and path not in alone:
             problems.append(f"imports {module}; only {alone} do")
@@ -210,16 +210,11 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "keras/inference": (*_CALLBACKS, "keras/callbacks"),
     "keras/install": (*_CALLBACKS, "keras/callbacks"),
     "keras/saved_classes": (
-        "core",
-        "keras/lanes",
-        "keras/schedules",
-        "keras/model",
+        *("core", "keras/lanes", "keras/schedules", "keras/model"),
     ),
     "unchanged": (
-        *_CALLBACKS,
-        "keras/callbacks",
-        "keras/inference",
-        "keras/install",
+        *(*_CALLBACKS, "keras/callbacks"),
+        *("keras/inference", "keras/install"),
     ),
     "auto": ("unchanged",),
     "callbacks": ("keras/callbacks",),
@@ -227,16 +222,17 @@ PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
     "data": ("keras/data",),
     "schedules": ("keras/schedules",),
     "job": ("protocol", "core", "keras/install", "auto"),
-    "launcher": ("protocol", "observe", "core"),
-    "cli": ("protocol", "observe", "engines", "launcher"),
-    "ray": ("protocol", "engines", "launcher", "job"),
-    "_builds": ("protocol", "cli"),
+    "launch": ("protocol", "observe", "core"),
+    "launch/cli": ("protocol", "observe", "engines", "launch"),
+    "launch/ray": ("protocol", "engines", "launch", "job"),
+    "ray": ("launch/ray",),
+    "launch/builds": ("protocol", "launch/cli"),
     # What uses the package as a program does.
     "bench": ("__init__", "protocol"),
 }
 _EVERYWHERE = ("errors", "_typing", "_version")
 # What a launcher loads has no time for these.
-_LIGHT = ("protocol", "observe", "engines", "launcher", "cli")
+_LIGHT = ("protocol", "observe", "engines", "launch", "launch/cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
 _HEAVY = (*_FRAMEWORKS, "numpy", "absl")
 # What has no framework.
@@ -245,12 +241,12 @@ _FRAMEWORKLESS = (*_LIGHT, "observe/timeline", "core", "observe/report")
 # modules.
 _LATE = {
     "bench/command.py": ("keras_ring.core", "keras_ring.core.native"),
-    "cli/check.py": ("keras_ring.core.native",),
-    "cli/bench.py": ("keras_ring.bench.command",),
-    "cli/report.py": ("keras_ring.observe.report.command",),
-    "launcher/function_rank.py": ("keras_ring.auto",),
-    "ray/rank.py": ("keras_ring.auto",),
-    "launcher/timelines.py": ("keras_ring.observe.timeline.merge",),
+    "launch/cli/check.py": ("keras_ring.core.native",),
+    "launch/cli/bench.py": ("keras_ring.bench.command",),
+    "launch/cli/report.py": ("keras_ring.observe.report.command",),
+    "launch/function_rank.py": ("keras_ring.auto",),
+    "launch/ray/rank.py": ("keras_ring.auto",),
+    "launch/timelines.py": ("keras_ring.observe.timeline.merge",),
     "core/native.py": ("keras_ring._core",),
 }
 

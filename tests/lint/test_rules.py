@@ -89,11 +89,11 @@ def test_only_one_file_reads_the_environment():
     ("path", "line", "bad"),
     [
         ("tensorflow/xla.py", "import tensorflow as tf", False),
-        ("launcher/plan.py", "import tensorflow as tf", True),
-        ("cli/cli.py", "def f():\n    import numpy.linalg", True),
-        ("cli/cli.py", "from keras_ring.launcher import job", False),
-        ("cli/cli.py", "from keras_ring.tensorflow import xla", True),
-        ("launcher/job.py", "from keras_ring.cli import doctor", True),
+        ("launch/plan.py", "import tensorflow as tf", True),
+        ("launch/cli/cli.py", "def f():\n    import numpy.linalg", True),
+        ("launch/cli/cli.py", "from keras_ring.launch import job", False),
+        ("launch/cli/cli.py", "from keras_ring.tensorflow import xla", True),
+        ("launch/job.py", "from keras_ring.launch.cli import doctor", True),
         ("protocol/cores.py", "from keras_ring import job", True),
         (
             "keras/optimizer/tape.py",
@@ -134,7 +134,7 @@ def test_only_one_file_reads_the_environment():
         ("core/arrays.py", "def f():\n    import tensorflow", True),
         ("core/autotune/worker.py", "from keras import ops", True),
         ("core/job.py", "from keras_ring.keras import install", True),
-        ("launcher/job.py", "import pickle", True),
+        ("launch/job.py", "import pickle", True),
         (
             "keras/data/epochs.py",
             "def f():\n    from cloudpickle import loads",

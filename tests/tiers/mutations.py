@@ -177,7 +177,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the launcher reports success when a rank has failed",
-        "keras_ring/launcher/summary.py",
+        "keras_ring/launch/summary.py",
         "return 1 if first.slow_to_leave else first.exit_code",
         "return 0",
         tests=(

@@ -32,7 +32,7 @@ class Reach(enum.IntEnum):
 
 # What every job of ranks runs, beside the rooms of keras_ring that its group
 # tests. Folders of csrc stand for all that begins with them.
-_JOB = ("csrc", "tf_ops", "job", "launcher", "cli", "engines")
+_JOB = ("csrc", "tf_ops", "job", "launch", "launch/cli", "engines")
 _KERAS = (
     *(room for room in floors.PYTHON_FLOORS if room.startswith("keras/")),
     *("callbacks", "checkpoint", "data", "schedules"),
@@ -42,15 +42,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "auto": ("unchanged", "auto", "keras/inference", "keras/fit"),
     "benchmarks": ("bench", "benchmarks"),
     "engines": (
-        *("engines", "ray", "deploy", "csrc/collective/mpi"),
+        *("engines", "launch/ray", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
-    "harness": ("launcher", "protocol"),
-    "hosts": ("csrc/comm", "csrc/collective", "launcher", "protocol"),
+    "harness": ("launch", "protocol"),
+    "hosts": ("csrc/comm", "csrc/collective", "launch", "protocol"),
     "keras": _KERAS,
     "keras2": (*_KERAS, "tensorflow", "tf_ops", "csrc/capi", "unchanged"),
     "launcher": (
-        *("launcher", "cli", "protocol", "observe", "observe/timeline"),
+        *("launch", "launch/cli", "protocol", "observe", "observe/timeline"),
         *("observe/report", "engines", "job"),
     ),
     "model": (),
@@ -210,8 +210,9 @@ LANES: dict[str, tuple[str, ...]] = {
         *("setup.py", "pyproject.toml", "CMakeLists.txt", "csrc/CMakeLists"),
         *("tf_ops/CMakeLists", "tools/test_package.sh", "tools/build_core.sh"),
         *("tools/cmake/", "MANIFEST.in", "LICENSE", "README.md"),
-        *("keras_ring/cli/templates/", "keras_ring/observe/report/templates/"),
-        *("keras_ring/core/native.py", "keras_ring/_builds.py"),
+        "keras_ring/launch/cli/templates/",
+        "keras_ring/observe/report/templates/",
+        *("keras_ring/core/native.py", "keras_ring/launch/builds.py"),
         *("keras_ring/_version.py", "keras_ring/__init__.py"),
         *("tools/build_backend.py", "tools/target_tensorflow.py"),
         "tools/check_source_archive.py",

@@ -21,7 +21,7 @@ from tests.tiers.changes import LANDED, ROOT, changed_paths
         ("tests/fuzz/corpus/wire/new", "sanitized"),
         ("csrc/runtime/background_loop.cc", "faults"),
         ("tf_ops/collective_kernel.cc", "programs"),
-        ("keras_ring/launcher/job.py", "launcher-kills"),
+        ("keras_ring/launch/job.py", "launcher-kills"),
         ("keras_ring/keras/checkpoint/__init__.py", "saves"),
         ("keras_ring/keras/optimizer/optimizer.py", "parity"),
         ("keras_ring/new_file.py", "examples"),

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from benchmarks.idle_agents import PretendedHost
-from keras_ring.launcher.agent_loop import AgentLoop
-from keras_ring.launcher.frames import PULSE, FrameReader
-from keras_ring.launcher.output import Sink
-from keras_ring.launcher.patience import Patience
-from keras_ring.launcher.running_clock import RunningClock
+from keras_ring.launch.agent_loop import AgentLoop
+from keras_ring.launch.frames import PULSE, FrameReader
+from keras_ring.launch.output import Sink
+from keras_ring.launch.patience import Patience
+from keras_ring.launch.running_clock import RunningClock
 
 # Seconds in which what is waited for happens on any machine.
 PATIENCE = 30.0

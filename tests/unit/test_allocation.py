@@ -2,9 +2,9 @@
 
 import pytest
 
-from keras_ring.launcher import allocation
-from keras_ring.launcher.hosts import Host
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import allocation
+from keras_ring.launch.hosts import Host
+from keras_ring.launch.usage import UsageError
 
 TWO = {
     "SLURM_JOB_NODELIST": "node[1-2]",

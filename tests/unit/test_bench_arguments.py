@@ -6,8 +6,8 @@ import pytest
 
 from keras_ring.bench import command, shapes
 from keras_ring.bench.case import WIRE_DTYPES
-from keras_ring.cli import bench_arguments as arguments_module
-from keras_ring.cli import cli
+from keras_ring.launch.cli import bench_arguments as arguments_module
+from keras_ring.launch.cli import cli
 
 
 def cases_of(*words):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_ring.cli import cli
+from keras_ring.launch.cli import cli
 
 WORDS = ["run", "-np", "1", "--", "true"]
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from keras_ring.cli import doctor
-from keras_ring.cli.activities import activities
-from keras_ring.cli.flight_log import (
+from keras_ring.launch.cli import doctor
+from keras_ring.launch.cli.activities import activities
+from keras_ring.launch.cli.flight_log import (
     FlightLog,
     FlightLogError,
     Operation,

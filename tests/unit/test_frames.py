@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher import frames
+from keras_ring.launch import frames
 
 _FIELDS = st.dictionaries(
     st.text(max_size=8).filter(

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keras_ring.keras.checkpoint import checkpoint_files as files
-from keras_ring.launcher.hosts import Host, parse_hosts
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch.hosts import Host, parse_hosts
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import error_file
 
 MUTATIONS = 3000

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring.errors import ConfigurationError
-from keras_ring.launcher.hosts import (
+from keras_ring.launch.hosts import (
     Host,
     HostRanks,
     parse_hosts,
     place_ranks,
     read_hostfile,
 )
-from keras_ring.launcher.remote_shell import RemoteShell
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch.remote_shell import RemoteShell
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol.interfaces import Address, choose, listen
 
 HOSTFILE = """

@@ -12,13 +12,13 @@ import pytest
 from keras_ring.core import json_logs, native
 from keras_ring.core.json_logs import JsonFormatter
 from keras_ring.errors import ConfigurationError
-from keras_ring.launcher import usage
-from keras_ring.launcher.json_format import JsonFormat
-from keras_ring.launcher.output import RankStream
-from keras_ring.launcher.plan import make_plan
-from keras_ring.launcher.request import RunRequest
-from keras_ring.launcher.screen import Screen
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import usage
+from keras_ring.launch.json_format import JsonFormat
+from keras_ring.launch.output import RankStream
+from keras_ring.launch.plan import make_plan
+from keras_ring.launch.request import RunRequest
+from keras_ring.launch.screen import Screen
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol.log_source import LogSource, timestamp
 from keras_ring.protocol.trace_context import TraceContext
 

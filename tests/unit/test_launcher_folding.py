@@ -3,8 +3,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher import tensorflow_lines
-from keras_ring.launcher.folding import Folding
+from keras_ring.launch import tensorflow_lines
+from keras_ring.launch.folding import Folding
 
 
 class Clock:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher.output import LineSplitter, Sink, Tail
-from keras_ring.launcher.text_format import prefix
+from keras_ring.launch.output import LineSplitter, Sink, Tail
+from keras_ring.launch.text_format import prefix
 
 
 def _split(*chunks: bytes) -> list[bytes]:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.launcher import auto_hook, plan_hosts
-from keras_ring.launcher.hosts import Host, parse_hosts
-from keras_ring.launcher.plan import make_plan
-from keras_ring.launcher.plan_environment import parse_variable
-from keras_ring.launcher.python_command import deaf_option, python_script
-from keras_ring.launcher.request import RunRequest
-from keras_ring.launcher.settings import check_settings
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import auto_hook, plan_hosts
+from keras_ring.launch.hosts import Host, parse_hosts
+from keras_ring.launch.plan import make_plan
+from keras_ring.launch.plan_environment import parse_variable
+from keras_ring.launch.python_command import deaf_option, python_script
+from keras_ring.launch.request import RunRequest
+from keras_ring.launch.settings import check_settings
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import contract
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}

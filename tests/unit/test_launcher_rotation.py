@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_ring.launcher.lost_files import LostFiles
-from keras_ring.launcher.output import RankStream
-from keras_ring.launcher.output_files import OutputFiles
-from keras_ring.launcher.plan import make_plan
-from keras_ring.launcher.request import RunRequest
-from keras_ring.launcher.rotation import RotatingFile, parse_limit
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch.lost_files import LostFiles
+from keras_ring.launch.output import RankStream
+from keras_ring.launch.output_files import OutputFiles
+from keras_ring.launch.plan import make_plan
+from keras_ring.launch.request import RunRequest
+from keras_ring.launch.rotation import RotatingFile, parse_limit
+from keras_ring.launch.usage import UsageError
 
 
 def _written(directory, chunks, **options):

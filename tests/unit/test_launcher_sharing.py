@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from keras_ring.launcher.sharing import Machine, share_cores
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch.sharing import Machine, share_cores
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import cores
 from keras_ring.protocol.processors import Node
 

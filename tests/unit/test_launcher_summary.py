@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from keras_ring.launcher.summary import (
+from keras_ring.launch.summary import (
     RankEnd,
     failure_lines,
     first_failure,

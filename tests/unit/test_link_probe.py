@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from keras_ring.launcher import link_probe
-from keras_ring.launcher.agent_network import HostNetwork
-from keras_ring.launcher.frames import Frame
-from keras_ring.launcher.link_probe import LinkServer, measure
+from keras_ring.launch import link_probe
+from keras_ring.launch.agent_network import HostNetwork
+from keras_ring.launch.frames import Frame
+from keras_ring.launch.link_probe import LinkServer, measure
 from keras_ring.protocol import interfaces
 from keras_ring.protocol.interfaces import Address
 
@@ -164,7 +164,7 @@ def test_it_is_told_where_a_port_cannot_be_opened(network):
 
 
 def test_it_is_told_that_a_port_is_flooded(network, monkeypatch):
-    monkeypatch.setattr("keras_ring.launcher.job.BACKLOG", 2)
+    monkeypatch.setattr("keras_ring.launch.job.BACKLOG", 2)
     _, told = network.ask("listen")
     port = told["port"]
     assert network.ask("count") == ("counted", {"full": False})

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from keras_ring.cli import cli
-from keras_ring.launcher import metrics_server, metrics_token
-from keras_ring.launcher.metrics_server import MetricsServer, serving
-from keras_ring.launcher.metrics_token import Token, find_token
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import metrics_server, metrics_token
+from keras_ring.launch.cli import cli
+from keras_ring.launch.metrics_server import MetricsServer, serving
+from keras_ring.launch.metrics_token import Token, find_token
+from keras_ring.launch.usage import UsageError
 from keras_ring.observe.pages import read_page
 from tests.unit.status_pages import PageFile
 

@@ -112,7 +112,7 @@ def test_a_missing_library_is_an_error_that_says_how_to_mend_it(monkeypatch):
 
 def test_import_loads_no_tensorflow_and_nothing_native():
     code = (
-        "import sys, keras_ring, keras_ring.cli.cli; "
+        "import sys, keras_ring, keras_ring.launch.cli.cli; "
         "assert 'tensorflow' not in sys.modules; "
         "assert 'keras_ring._core' not in sys.modules; "
         "assert 'keras_ring.bench' not in sys.modules"

@@ -5,12 +5,12 @@ import signal
 
 import pytest
 
-from keras_ring.launcher import ending as ending_module
-from keras_ring.launcher.ending import Ending
-from keras_ring.launcher.patience import Patience
-from keras_ring.launcher.plan import make_plan
-from keras_ring.launcher.request import RunRequest
-from keras_ring.launcher.usage import UsageError
+from keras_ring.launch import ending as ending_module
+from keras_ring.launch.ending import Ending
+from keras_ring.launch.patience import Patience
+from keras_ring.launch.plan import make_plan
+from keras_ring.launch.request import RunRequest
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol.time_limits import LIMITS
 
 

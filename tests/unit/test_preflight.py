@@ -7,9 +7,9 @@ import types
 import pytest
 
 from benchmarks.idle_agents import PretendedHost, loop_over
-from keras_ring.launcher.frames import FrameReader
-from keras_ring.launcher.patience import Patience
-from keras_ring.launcher.preflight import HostsError, Preflight
+from keras_ring.launch.frames import FrameReader
+from keras_ring.launch.patience import Patience
+from keras_ring.launch.preflight import HostsError, Preflight
 
 ADDRESS = "192.0.2.1"
 

@@ -1,7 +1,7 @@
 import pytest
 
 from keras_ring.errors import ConfigurationError
-from keras_ring.ray import workers
+from keras_ring.launch.ray import workers
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from keras_ring.cli import cli
+from keras_ring.launch.cli import cli
 from keras_ring.observe.report.analysis import analyse
 from keras_ring.observe.report.page import as_html
 from keras_ring.observe.timeline.merge import write

@@ -1,6 +1,6 @@
 """Time as far as a process has run."""
 
-from keras_ring.launcher.running_clock import RunningClock
+from keras_ring.launch.running_clock import RunningClock
 
 
 class Time:

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from keras_ring.launcher import timelines
+from keras_ring.launch import timelines
 from keras_ring.observe.report.analysis import analyse
 from keras_ring.observe.report.page import as_html
 from keras_ring.observe.timeline.merge import merge, read, write

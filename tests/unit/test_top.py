@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.cli import cli
+from keras_ring.launch.cli import cli
 from keras_ring.observe.directory import VARIABLE
 from keras_ring.observe.record import record
 from keras_ring.observe.view import view
@@ -160,8 +160,8 @@ def test_others_may_not_prepare_pages(pages, tmp_path, capsys):
 
 def test_without_rich_it_says_what_to_install(pages, monkeypatch, capsys):
     pages()
-    monkeypatch.setitem(sys.modules, "keras_ring.cli.top_screen", None)
-    monkeypatch.delitem(sys.modules, "keras_ring.cli.top_screen")
+    monkeypatch.setitem(sys.modules, "keras_ring.launch.cli.top_screen", None)
+    monkeypatch.delitem(sys.modules, "keras_ring.launch.cli.top_screen")
     for name in [each for each in sys.modules if each.startswith("rich")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich.console", None)

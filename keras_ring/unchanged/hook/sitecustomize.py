@@ -23,7 +23,7 @@ _DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 _TENSORFLOW = "tensorflow"
 _KERAS = ("keras", "tf_keras")
 # The `keras-ring` command itself, which a rank may run.
-_COMMAND = "keras_ring.cli.cli"
+_COMMAND = "keras_ring.launch.cli.cli"
 
 
 class _Finder:

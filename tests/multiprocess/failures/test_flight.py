@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from keras_ring.cli import doctor
-from keras_ring.cli.flight_log import read_flight_logs
+from keras_ring.launch.cli import doctor
+from keras_ring.launch.cli.flight_log import read_flight_logs
 from tests.harness import run_ranks
 from tests.multiprocess.failures import rank_flight
 

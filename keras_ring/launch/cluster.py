@@ -1,0 +1,351 @@
+"""Runs a job on several hosts, through an agent on each."""
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import replace
+
+from keras_ring.launch import open_files, signals, timelines
+from keras_ring.launch.agent_connection import AgentConnection
+from keras_ring.launch.agent_loop import AgentLoop
+from keras_ring.launch.ending import Ending
+from keras_ring.launch.frames import Frame
+from keras_ring.launch.function_rank import write_private
+from keras_ring.launch.host_pages import HostPages, served
+from keras_ring.launch.job_end import JobEnd
+from keras_ring.launch.lost_files import LostFiles
+from keras_ring.launch.metrics_server import Show, serving
+from keras_ring.launch.output import RankStream, Sink
+from keras_ring.launch.plan import LaunchPlan
+from keras_ring.launch.preflight import HostsError, Preflight
+from keras_ring.launch.screen import Screen
+from keras_ring.launch.summary import RankEnd, rank_names
+from keras_ring.launch.supervisor import run_here
+from keras_ring.launch.timelines import Parts
+from keras_ring.launch.usage import say
+from keras_ring.observe.directory import status_directory
+from keras_ring.observe.jobs import tidy
+from keras_ring.protocol.error_file import RankError
+from keras_ring.protocol.job_id import job_id
+
+# Seconds without a message of an agent that sends the files of its ranks.
+_CLOSING_SILENCE = 10.0
+
+
+class Cluster:
+    """The ranks of a job on several hosts.
+
+    Args:
+        plan: `LaunchPlan`, the command and the hosts.
+        parts: `Parts` that collects the ranks' timelines. `None` if they are
+            not recorded.
+        show: Function called with a function that reads the ranks' status
+            pages.
+        stdout: Integer, the descriptor for the ranks' standard output.
+        stderr: Integer, the descriptor for the ranks' standard error.
+    """
+
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        parts: Parts | None = None,
+        show: Show = lambda read: None,
+        *,
+        stdout: int = 1,
+        stderr: int = 2,
+    ) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._sinks = (Sink(stdout), Sink(stderr))
+        self._screen = Screen(plan, self._sinks)
+        self._ending = Ending(plan.patience, self._send)
+        self._streams: dict[tuple[int, str], RankStream] = {}
+        self._pids: dict[int, int] = {}
+        self._ends: dict[int, RankEnd] = {}
+        self._notes: set[str] = set()
+        self._lost = LostFiles()
+        self._leftover = 0
+        self._started = False
+        self._running = False
+        self._hurried = False
+        self._loop = AgentLoop(
+            self._sinks,
+            on_signal=self._on_signal,
+            on_loss=self._on_loss,
+            on_deaf=self._on_deaf,
+            log_format=self._screen.format,
+            silence=plan.patience.host_timeout,
+        )
+        self._show = show
+        self._pages = HostPages(lambda: tuple(self._loop.agents))
+        self._watchers = contextlib.ExitStack()
+        self._loop.verbs.update(
+            notes=self._on_notes,
+            problem=self._on_problem,
+            started=self._on_started,
+            asked=self._on_asked,
+            output=self._on_output,
+            ended=self._on_ended,
+            flight=self._on_flight,
+            result=self._on_result,
+            timeline=self._on_timeline,
+            pages=self._pages.on_pages,
+            closed=self._on_closed,
+        )
+
+    def run(self) -> JobEnd:
+        """Runs the job. Returns once all of its processes have ended.
+
+        Raises:
+            HostsError: If the job cannot start.
+        """
+        began = time.time()
+        with self._loop as loop, self._watchers:
+            try:
+                preflight = Preflight(self._plan, loop, self._is_stopped)
+                if rendezvous := preflight.run():
+                    began = time.time()
+                    self._start(rendezvous)
+                while self._running and len(self._ends) < self._plan.size:
+                    self._step()
+            finally:
+                self._close()
+        return self._result(began)
+
+    def _is_stopped(self) -> bool:
+        return self._ending.stop_signal is not None
+
+    def _start(self, rendezvous: str) -> None:
+        files = self._plan.files
+        for path in () if files is None else sorted(files.iterdir()):
+            self._loop.say("file", path.read_bytes(), name=path.name)
+        if self._plan.stdin:
+            self._loop.say("stdin", self._plan.stdin)
+        for agent in self._loop.agents:
+            agent.say(
+                "start",
+                size=self._plan.size,
+                ranks=list(agent.place.ranks),
+                rendezvous=rendezvous,
+                key=self._plan.key,
+                timeline=self._parts and self._parts.token,
+            )
+        self._running = True
+        self._show(self._pages.read)
+        self._watchers.enter_context(
+            served(
+                self._plan.environment,
+                job_id(self._plan.key),
+                self._pages.read,
+            )
+        )
+
+    def _step(self) -> None:
+        deadlines = (self._ending.deadline, self._screen.deadline)
+        times = [each for each in deadlines if each is not None]
+        # While the job ends, do not wait for a slow reader.
+        self._loop.urgent = self._ending.begun
+        self._loop.step(min(times, default=None))
+        self._ending.follow()
+        self._screen.show_due()
+
+    def _send(self, signum: int) -> None:
+        self._loop.say("signal", number=int(signum))
+
+    def _on_signal(self, signum: int) -> None:
+        if signum in signals.REPORTING:
+            self._send(signum)
+        elif not self._running and self._ends:
+            # All ranks have ended; only their files and output are left.
+            self._hurried = True
+        elif signum in signals.STOPPING:
+            self._ending.on_request(signum)
+
+    def _on_deaf(self) -> None:
+        # Nobody reads the output any more (`| head`): end as programs do then.
+        if self._running and not self._is_stopped():
+            self._ending.stop(signal.SIGPIPE, forward=signal.SIGTERM)
+
+    # --- Messages of agents ---
+
+    def _on_notes(self, agent: AgentConnection, frame: Frame) -> None:
+        for line in frame.fields["lines"]:
+            # Hosts are mostly alike, so show each line once.
+            if line not in self._notes:
+                self._notes.add(line)
+                say(f"{agent.host}: {line}")
+
+    def _on_problem(self, agent: AgentConnection, frame: Frame) -> None:
+        text = f"{agent.host}: {frame.fields['text']}"
+        if self._running:
+            raise HostsError(text)
+        say(text)
+
+    def _on_started(self, agent: AgentConnection, frame: Frame) -> None:
+        self._pids[frame.fields["rank"]] = frame.fields["pid"]
+
+    def _on_asked(self, agent: AgentConnection, frame: Frame) -> None:
+        """Ends the job because an agent has got a signal.
+
+        A scheduler sends the signal to all agents; only the first one counts.
+        """
+        if self._running and not self._ending.begun:
+            signum = signal.Signals(frame.fields["number"])
+            say(f"{agent.host}: {signum.name} to its agent ends the job")
+            self._ending.on_request(signum)
+
+    def _on_output(self, agent: AgentConnection, frame: Frame) -> None:
+        rank, name = frame.fields["rank"], frame.fields["stream"]
+        stream = self._streams.get((rank, name))
+        if stream is None:
+            host = agent.facts.get("host", agent.host)
+            stream = self._streams[rank, name] = self._screen.stream(
+                rank, name, host
+            )
+        if frame.payload:
+            stream.feed(frame.payload)
+
+    def _on_ended(self, agent: AgentConnection, frame: Frame) -> None:
+        told = frame.fields
+        self._started = self._started or told["started"]
+        self._note_end(
+            RankEnd(
+                rank=told["rank"],
+                pid=told["pid"],
+                returncode=told["returncode"],
+                seen=agent.here(told["seen"]),
+                error=_error(told["error"], agent),
+                stopped=self._ending.begun and not told["ended_first"],
+                killed=self._ending.killed,
+                host=agent.host,
+            )
+        )
+
+    def _note_end(self, end: RankEnd) -> None:
+        self._ends[end.rank] = end
+        if end.returncode != 0:
+            self._ending.on_failure()
+
+    def _on_loss(self, agent: AgentConnection, why: str) -> None:
+        """Records the end of the ranks of a lost host."""
+        ranks = [rank for rank in agent.place.ranks if rank not in self._ends]
+        if not self._running:
+            if self._ends:
+                say(f"{agent.host} was lost before it had handed over: {why}")
+            return
+        if not ranks:
+            return
+        stopped = self._ending.begun
+        self._ending.on_loss()
+        for rank in ranks:
+            self._note_end(
+                RankEnd(
+                    rank=rank,
+                    pid=self._pids.get(rank, 0),
+                    returncode=1,
+                    seen=time.time(),
+                    stopped=stopped,
+                    host=agent.host,
+                    lost=f"with its host: {why}",
+                )
+            )
+
+    def _on_flight(self, agent: AgentConnection, frame: Frame) -> None:
+        """Writes a flight record that a rank has left on its host."""
+        directory, name = self._plan.flight_directory, frame.fields["name"]
+        if directory is None or "/" in name:
+            return
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(directory / name, frame.payload)
+        except OSError as error:
+            self._lost.note(directory / name, error)
+
+    def _on_result(self, agent: AgentConnection, frame: Frame) -> None:
+        """Writes the result of a function on another host."""
+        directory, name = self._plan.files, frame.fields["name"]
+        if directory is None or "/" in name:
+            return
+        try:
+            write_private(directory / name, frame.payload)
+        except OSError as error:
+            say(f"cannot keep {name} of {agent.host}: {error}")
+
+    def _on_timeline(self, agent: AgentConnection, frame: Frame) -> None:
+        """Writes a piece of a timeline that ranks have left on their host."""
+        if self._parts is not None:
+            self._parts.add(frame.fields["name"], frame.payload)
+
+    def _on_closed(self, agent: AgentConnection, frame: Frame) -> None:
+        self._leftover += frame.fields["leftover"]
+        agent.closed = True
+
+    # --- The end ---
+
+    def _close(self) -> None:
+        self._running = False
+        self._ending.finish()
+        self._loop.urgent = True
+        silence = max(_CLOSING_SILENCE, self._plan.patience.host_timeout)
+        self._loop.close(silence, lambda: self._hurried)
+        for stream in self._streams.values():
+            stream.finish()
+        self._screen.show_all()
+        self._screen.close()
+        self._lost.tell_others()
+        while not self._hurried and not all(s.empty for s in self._sinks):
+            self._loop.step(None)
+
+    def _result(self, began: float) -> JobEnd:
+        return JobEnd.of(
+            tuple(self._ends.values()),
+            tail=self._screen.tail,
+            began=began,
+            stop_signal=self._ending.stop_signal,
+            leftover=self._leftover,
+            started=self._started,
+        )
+
+
+def _error(
+    told: dict[str, object] | None, agent: AgentConnection
+) -> RankError | None:
+    """Returns the error that a rank recorded, with its time by our clock."""
+    error = RankError.from_record(told)
+    return error and replace(error, time=agent.here(error.time))
+
+
+def run_plan(plan: LaunchPlan) -> JobEnd:
+    """Runs a job as planned, on this process's standard streams.
+
+    Must be called from the main thread, which receives signals.
+
+    Raises:
+        HostsError: If the job cannot start on its hosts.
+        UsageError: If its metrics cannot be served, or this process may not
+            open as many files as it needs.
+    """
+    tidy(status_directory(plan.environment))
+    kept = plan.size if plan.output.directory else 0
+    ranks = 0 if plan.places else plan.size
+    with (
+        open_files.room(
+            ranks=ranks, hosts=len(plan.places), kept_ranks=kept
+        ) as before,
+        serving(plan.metrics, os.environ) as show,
+        timelines.recorded(plan.timeline) as parts,
+    ):
+        return _run(replace(plan, open_files=before), parts, show)
+
+
+def _run(plan: LaunchPlan, parts: Parts | None, show: Show) -> JobEnd:
+    if not plan.places:
+        return run_here(plan, show)
+    say(
+        ", ".join(
+            f"{rank_names(place.ranks)} on {place.host}"
+            for place in plan.places
+        )
+    )
+    return Cluster(plan, parts, show).run()

@@ -1,0 +1,83 @@
+"""Facts of one host, some of which must agree on all hosts of a job."""
+
+import platform
+import resource
+import socket
+import sys
+import time
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from keras_ring._version import __version__
+from keras_ring.launch.sharing import Machine
+from keras_ring.protocol import interfaces, tensorflow_package
+
+# Facts that must be equal on all hosts, so that ranks compute the same.
+MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
+
+_MISSING = "missing"
+# Levels of x86-64 that TensorFlow and our kernels distinguish, the highest
+# first, with the flag in /proc/cpuinfo of the newest instructions of each.
+_CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
+
+
+def gather(ports: range | None = None) -> dict[str, Any]:
+    """Returns the facts of this host, as values of JSON.
+
+    Args:
+        ports: Range of the ports that ranks may use. Defaults to any.
+    """
+    machine = Machine.here()
+    return {
+        "host": socket.gethostname(),
+        "keras_ring": __version__,
+        "python": platform.python_version(),
+        "tensorflow": tensorflow_package.installed_version() or _MISSING,
+        "keras": _version("keras"),
+        "architecture": platform.machine(),
+        "interpreter": sys.executable,
+        "cpu": _cpu_level(),
+        "cores": machine.cores,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "free_ports": None if ports is None else _num_free(ports),
+        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "addresses": [
+            [each.interface, each.address]
+            for each in interfaces.own_addresses()
+        ],
+        "time": time.time(),
+    }
+
+
+def _cpu_level() -> str:
+    """Returns the level of the processor's instruction set."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            flags = next(line for line in file if line.startswith("flags"))
+    except (OSError, StopIteration):
+        return platform.machine()
+    known = flags.split()
+    return next(
+        (level for level, flag in _CPU_LEVELS if flag in known), "x86-64-v2"
+    )
+
+
+def _num_free(ports: range) -> int:
+    """Returns the number of these ports that are free to listen on."""
+    count = 0
+    for port in ports:
+        try:
+            interfaces.listen("", range(port, port + 1), 1).close()
+        except OSError:
+            continue
+        count += 1
+    return count
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return _MISSING

@@ -1,0 +1,153 @@
+"""Divides the cores of a host among the ranks on it."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from keras_ring.launch.usage import UsageError
+from keras_ring.protocol import cores, processors
+from keras_ring.protocol.processors import Node
+
+# Without these, each rank's TensorFlow would start a thread for each core.
+_INTRA = "TF_NUM_INTRAOP_THREADS"
+_INTER = "TF_NUM_INTEROP_THREADS"
+_OPENMP = "OMP_NUM_THREADS"
+_MAX_THREADS = 4096
+# Number of ranks of a node whose processors are listed.
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The cores and processors that the ranks of a host share.
+
+    Args:
+        cores: Integer, the number of cores that they may use together.
+        nodes: Tuple of `Node`s with the processors on which they may run.
+    """
+
+    cores: int
+    nodes: tuple[Node, ...]
+
+    @classmethod
+    def here(cls) -> "Machine":
+        """Returns the cores and processors that this process may use."""
+        return cls(cores.available(), processors.here())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The share of a host that each rank gets.
+
+    Args:
+        variables: Environment variables to set for all ranks.
+        cpus: Tuple of the processors that each rank may run on; empty for no
+            limit.
+        notes: Tuple of lines for the user.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    cpus: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def thread_variables(count: int) -> dict[str, str]:
+    """Returns the variables that give a rank `count` threads."""
+    wanted = {_INTRA: count, _INTER: max(2, count), _OPENMP: count}
+    return {name: str(number) for name, number in wanted.items()}
+
+
+def share_cores(
+    num_ranks: int,
+    machine: Machine,
+    environment: Mapping[str, str],
+    *,
+    threads: int | None = None,
+    bind: bool = False,
+) -> Share:
+    """Returns the threads and the processors of each rank.
+
+    Variables that the user has set are not changed.
+
+    Args:
+        num_ranks: Integer, the number of ranks on this host.
+        machine: `Machine` that they share.
+        environment: The environment variables of the ranks.
+        threads: Integer, the number of threads of each rank, or `0` for as many
+            as its libraries choose. Defaults to its share of the cores, or to
+            `0` if there is one rank.
+        bind: Boolean, whether each rank runs on processors of its own only.
+
+    Returns:
+        The `Share`.
+
+    Raises:
+        UsageError: If `threads` is out of range, or there are too few
+            processors for `bind`.
+    """
+    if threads is not None and not 0 <= threads <= _MAX_THREADS:
+        raise UsageError(
+            f"--threads {threads}: expected a number from 0 to {_MAX_THREADS}"
+        )
+    bound = _bind(num_ranks, machine) if bind else Share()
+    if threads == 0 or (threads is None and num_ranks == 1):
+        return bound
+    count = threads or max(1, machine.cores // num_ranks)
+    variables = {
+        name: text
+        for name, text in thread_variables(count).items()
+        if not environment.get(name)
+    }
+    notes: tuple[str, ...] = ()
+    if threads is None and variables:
+        plural = "s" if machine.cores > 1 else ""
+        notes = (
+            f"{machine.cores} core{plural} for {num_ranks} ranks: set "
+            + ", ".join(f"{name}={text}" for name, text in variables.items())
+            + " (--threads changes it)",
+        )
+    return Share(
+        variables=variables, cpus=bound.cpus, notes=notes + bound.notes
+    )
+
+
+def _bind(num_ranks: int, machine: Machine) -> Share:
+    """Returns a share in which each rank has processors of its own."""
+    num_cpus = sum(len(node.cpus) for node in machine.nodes)
+    if num_ranks > num_cpus:
+        raise UsageError(
+            f"--bind: {num_ranks} ranks cannot have processors of their"
+            f" own, for there are {num_cpus}"
+        )
+    shares = processors.divided(machine.nodes, num_ranks)
+    return Share(
+        cpus=tuple(cpus for _, cpus in shares),
+        notes=(_bound_text(shares, several=len(machine.nodes) > 1),),
+    )
+
+
+def _bound_text(
+    shares: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], *, several: bool
+) -> str:
+    """Returns a line that tells the processors of the local ranks."""
+    parts = []
+    for numbers, group in itertools.groupby(
+        enumerate(shares), key=lambda item: item[1][0]
+    ):
+        members = list(group)
+        ranks = [rank for rank, _ in members]
+        plural = "s" if len(ranks) > 1 else ""
+        where = "; ".join(
+            processors.list_text(cpus) for _, (_, cpus) in members[:_MAX_SHOWN]
+        )
+        if len(members) > _MAX_SHOWN:
+            where += "; ..."
+        nodes = ""
+        if several:
+            word = "nodes" if len(numbers) > 1 else "node"
+            nodes = f" of {word} {processors.list_text(numbers)}"
+        parts.append(
+            f"local rank{plural} {processors.list_text(ranks)} on processors"
+            f"{nodes}: {where}"
+        )
+    return "--bind: " + ", ".join(parts)
