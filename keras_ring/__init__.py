@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from keras_ring import _former_paths
 from keras_ring._version import __version__
 from keras_ring.core import arena as _arena
 from keras_ring.core import native as _native
@@ -284,6 +285,7 @@ _ABSENT = {
 _native.warn_of_mismatch()
 _arena.prepare()
 _saved_classes.register()
+_former_paths.keep()
 
 
 def __getattr__(name: str) -> Any:

@@ -191,6 +191,7 @@ _CALLBACKS = (
     "keras/checkpoint",
 )
 PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
+    "_former_paths": (),
     "protocol": (),
     "observe": (),
     "observe/timeline": ("protocol",),

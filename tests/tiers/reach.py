@@ -35,7 +35,7 @@ class Reach(enum.IntEnum):
 _JOB = ("csrc", "tf_ops", "job", "launch", "launch/cli", "engines")
 _KERAS = (
     *(room for room in floors.PYTHON_FLOORS if room.startswith("keras/")),
-    *("callbacks", "checkpoint", "data", "schedules"),
+    *("callbacks", "checkpoint", "data", "schedules", "_former_paths"),
 )
 # Group of tests -> the rooms that it tests.
 ROOMS: dict[str, tuple[str, ...]] = {
