@@ -219,6 +219,8 @@ docs: $(VENV)/.installed
 	$(BIN)/python tools/generate_metrics_page.py docs/metrics.md
 	$(BIN)/python tools/make_top_picture.py docs/images/top.svg
 	$(BIN)/python tools/generate_command_line_page.py docs/command_line.md
+	$(BIN)/python -m tools.generate_architecture docs/architecture.md \
+	  docs/images/architecture.svg
 
 # docs/ as a site, in build/site. Tests that build it are skipped without these.
 # The variable silences what Material says about other projects.

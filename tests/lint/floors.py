@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from tests.lint import rooms
+
 
 def read_floors(bazel: str) -> dict[str, tuple[str, ...]]:
     """Returns the table of tools/bazel/floors.bzl.
@@ -177,67 +179,16 @@ def python_problems(path: str, text: str) -> list[str]:
 
 
 # Room of keras_ring -> the rooms that it may import, beside itself and what
-# stands in _EVERYWHERE. A room is a folder or a module, with all in it that is
-# no room of its own. The order is that of the floors: nothing imports what
-# comes after it, and imports in functions count.
-_OPS = ("keras/lanes", "protocol", "core", "tensorflow")
-_TRAINING = (*_OPS, "keras/agreement", "keras/optimizer")
-_CALLBACKS = (
-    *_TRAINING,
-    "observe",
-    "keras/model",
-    "keras/fit",
-    "keras/data",
-    "keras/checkpoint",
-)
-PYTHON_FLOORS: dict[str, tuple[str, ...]] = {
-    "_former_paths": (),
-    "protocol": (),
-    "observe": (),
-    "observe/timeline": ("protocol",),
-    "observe/report": ("observe/timeline", "observe"),
-    "engines": ("protocol",),
-    "keras/lanes": (),
-    "keras/schedules": ("keras/lanes",),
-    "core": ("protocol", "engines", "observe/timeline"),
-    "tensorflow": ("protocol", "core"),
-    "keras/agreement": _OPS,
-    "keras/optimizer": (*_OPS, "keras/agreement"),
-    "keras/model": _TRAINING,
-    "keras/fit": (*_TRAINING, "observe"),
-    "keras/data": (*_OPS, "keras/agreement"),
-    "keras/checkpoint": (*_TRAINING, "keras/model"),
-    "keras/callbacks": _CALLBACKS,
-    "keras/inference": (*_CALLBACKS, "keras/callbacks"),
-    "keras/install": (*_CALLBACKS, "keras/callbacks"),
-    "keras/saved_classes": (
-        *("core", "keras/lanes", "keras/schedules", "keras/model"),
-    ),
-    "unchanged": (
-        *(*_CALLBACKS, "keras/callbacks"),
-        *("keras/inference", "keras/install"),
-    ),
-    "auto": ("unchanged",),
-    "callbacks": ("keras/callbacks",),
-    "checkpoint": ("keras/checkpoint",),
-    "data": ("keras/data",),
-    "schedules": ("keras/schedules",),
-    "job": ("protocol", "core", "keras/install", "auto"),
-    "launch": ("protocol", "observe", "core"),
-    "launch/cli": ("protocol", "observe", "engines", "launch"),
-    "launch/ray": ("protocol", "engines", "launch", "job"),
-    "ray": ("launch/ray",),
-    "launch/builds": ("protocol", "launch/cli"),
-    # What uses the package as a program does.
-    "bench": ("__init__", "protocol"),
-}
+# stands in _EVERYWHERE. Imports in functions count.
+PYTHON_FLOORS = {room.path: room.uses for room in rooms.ROOMS}
 _EVERYWHERE = ("errors", "_typing", "_version")
-# What a launcher loads has no time for these.
-_LIGHT = ("protocol", "observe", "engines", "launch", "launch/cli")
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
-_HEAVY = (*_FRAMEWORKS, "numpy", "absl")
-# What has no framework.
-_FRAMEWORKLESS = (*_LIGHT, "observe/timeline", "core", "observe/report")
+# What a room must not import, by what it needs.
+_WITHOUT = {
+    rooms.Needs.LITTLE: (*_FRAMEWORKS, "numpy", "absl"),
+    rooms.Needs.NUMPY: _FRAMEWORKS,
+    rooms.Needs.FRAMEWORK: (),
+}
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
@@ -275,7 +226,7 @@ def floor_problems(path: str, modules: set[str]) -> list[str]:
     if room in ("", "__init__", "__main__", *_EVERYWHERE):
         return []
     if room not in PYTHON_FLOORS:
-        return [f"{room} is on no floor; tests/lint/floors.py has them"]
+        return [f"{room} is on no floor; tests/lint/rooms.py has them"]
     allowed = ("", room, *PYTHON_FLOORS[room], *_EVERYWHERE)
     problems = [
         f"{room} imports {module}"
@@ -284,11 +235,9 @@ def floor_problems(path: str, modules: set[str]) -> list[str]:
         and room_of(module) not in allowed
         and module not in _LATE.get(path, ())
     ]
-    if room in _FRAMEWORKLESS:
-        without = _HEAVY if room in _LIGHT else _FRAMEWORKS
-        problems += [
-            f"{room} imports {module}"
-            for module in sorted(modules)
-            if any(_within(module, top) for top in without)
-        ]
-    return problems
+    without = _WITHOUT[rooms.BY_PATH[room].needs]
+    return problems + [
+        f"{room} imports {module}"
+        for module in sorted(modules)
+        if any(_within(module, top) for top in without)
+    ]

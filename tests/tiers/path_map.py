@@ -7,6 +7,8 @@ floor change, and always in the long tier.
 
 from collections.abc import Iterable
 
+from tests.lint import rooms
+
 # Part -> what it adds to the gate. Those in MAKE are targets of the Makefile;
 # the others are tests.
 PARTS = {
@@ -33,8 +35,6 @@ NONE: frozenset[str] = frozenset()
 # beginning counts. A path without one pulls everything.
 _NATIVE = frozenset({"programs", "stress", "faults"})
 _SANITIZED = frozenset({"sanitized"})
-_SAVED = frozenset({"parity", "examples", "saves"})
-_LAUNCHER = frozenset({"launcher-kills", "faults", "examples", "hosts"})
 PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/base/": _NATIVE | _SANITIZED,
     "csrc/capi/": _NATIVE | _SANITIZED,
@@ -52,28 +52,12 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
     "keras_ring/": frozenset({"parity", "examples"}),
-    "keras_ring/unchanged/": frozenset({"auto"}),
-    "keras_ring/auto.py": frozenset({"auto"}),
-    "keras_ring/protocol/": _LAUNCHER,
-    "keras_ring/engines/": frozenset({"engines", "hosts"}),
-    "keras_ring/launch/ray/": frozenset({"engines"}),
-    "requirements-engines.txt": frozenset({"engines"}),
+    **{f"keras_ring/{room.path}": room.pulls for room in rooms.ROOMS},
     "keras_ring/core/arena.py": frozenset({"stress", "large"}),
     "keras_ring/core/array_operation": _NATIVE,
     "keras_ring/core/core.cc": _NATIVE,
-    "keras_ring/core/": _NATIVE | {"parity", "examples"},
     "keras_ring/core/autotune/": frozenset({"programs"}),
-    "keras_ring/tensorflow/": frozenset({"programs", "parity", "examples"}),
-    "keras_ring/keras/model/": _SAVED,
-    "keras_ring/keras/fit/": _SAVED,
-    "keras_ring/keras/checkpoint/": frozenset({"saves"}),
-    "keras_ring/keras/callbacks/": _SAVED,
-    "keras_ring/bench/": frozenset({"benchmarks"}),
-    "keras_ring/observe/timeline/": NONE,
-    "keras_ring/observe/": NONE,
-    "keras_ring/observe/report/": NONE,
-    "keras_ring/launch/": _LAUNCHER,
-    "keras_ring/launch/cli/": frozenset({"examples"}),
+    "requirements-engines.txt": frozenset({"engines"}),
     "examples/": frozenset({"examples"}),
     "examples/README.md": NONE,
     "benchmarks/": frozenset({"benchmarks"}),

@@ -12,6 +12,7 @@ import keras_ring as kr
 from keras_ring.core import native
 from tests.documented import blocks
 from tests.tiers import few
+from tools import generate_architecture
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -102,6 +103,40 @@ def test_generated_pages_are_current(tmp_path, name):
     assert page.read_text() == (ROOT / f"docs/{name}.md").read_text(), (
         "run `make docs`"
     )
+
+
+def test_the_architecture_shows_the_table_of_rooms():
+    text = (ROOT / "docs/architecture.md").read_text()
+    assert generate_architecture.page(text) == text, "run `make docs`"
+    assert generate_architecture.BEGIN in text
+    image = (ROOT / "docs/images/architecture.svg").read_text()
+    assert generate_architecture.drawing() == image, "run `make docs`"
+
+
+def test_the_drawing_has_every_folder():
+    boxes = generate_architecture.uses_of_boxes()
+    folders = {
+        path.parent.name for path in (ROOT / "keras_ring").glob("*/__init__.py")
+    }
+    assert folders < {*boxes}
+    assert "keras" not in boxes["core"]
+    assert "core" in boxes["tensorflow"]
+
+
+def test_a_change_begins_at_a_path_that_exists():
+    text = (ROOT / "docs/architecture.md").read_text()
+    _, _, section = text.partition("## Where a change begins\n")
+    section, _, _ = section.partition("\n## ")
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| .*\|$", section, re.MULTILINE)
+    begins = {
+        what: re.findall(r"`([\w/.]+/[\w/.]+)`", cell)
+        for what, cell in rows[2:]
+    }
+    assert len(begins) >= 13
+    for what, paths in begins.items():
+        assert paths, what
+        for path in paths:
+            assert (ROOT / path).exists(), (what, path)
 
 
 def test_the_ci_runs_what_the_readme_says():
