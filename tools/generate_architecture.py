@@ -30,7 +30,8 @@ _HOLD = {
     "tensorflow": "collectives of tensors",
     "keras": "models, optimizers, data, callbacks",
     "unchanged": "--auto",
-    "launch": "keras-ring run",
+    "launch": "starts, watches and ends ranks",
+    "launch/cli": "keras-ring run, check, top, …",
     "launch/ray": "actors of Ray",
     "bench": "keras-ring bench",
 }

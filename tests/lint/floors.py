@@ -192,13 +192,7 @@ _WITHOUT = {
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
 _LATE = {
-    "bench/command.py": ("keras_ring.core", "keras_ring.core.native"),
-    "launch/cli/check.py": ("keras_ring.core.native",),
-    "launch/cli/bench.py": ("keras_ring.bench.command",),
-    "launch/cli/report.py": ("keras_ring.observe.report.command",),
     "launch/function_rank.py": ("keras_ring.auto",),
-    "launch/ray/rank.py": ("keras_ring.auto",),
-    "launch/timelines.py": ("keras_ring.observe.timeline.merge",),
     "core/native.py": ("keras_ring._core",),
 }
 

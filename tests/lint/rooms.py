@@ -47,8 +47,9 @@ class Room:
     @property
     def box(self) -> str:
         """The box of the drawing that has this room."""
-        # It alone uses the rest of `launch` and the whole package.
-        return self.path if self.path == "launch/ray" else self.folder
+        # These use the rest of `launch` and the whole package.
+        above = {"launch/cli": "launch/cli", "launch/builds": "launch/cli"}
+        return {**above, "launch/ray": "launch/ray"}.get(self.path, self.folder)
 
     @property
     def folder(self) -> str:
@@ -213,16 +214,25 @@ ROOMS = (
         is_face=True,
     ),
     Room(
+        "bench",
+        "`keras-ring bench`, which uses the package as a program does",
+        uses=("__init__", "protocol", "core"),
+        pulls=_parts("benchmarks"),
+    ),
+    Room(
         "launch",
         "starts ranks, watches them, ends them",
-        uses=("protocol", "observe", "core"),
+        uses=("protocol", "observe", "observe/timeline", "core"),
         needs=Needs.LITTLE,
         pulls=_LAUNCHER,
     ),
     Room(
         "launch/cli",
         "the verbs of `keras-ring`",
-        uses=("protocol", "observe", "engines", "launch"),
+        uses=(
+            *("protocol", "observe", "observe/report", "engines", "core"),
+            *("bench", "launch"),
+        ),
         needs=Needs.LITTLE,
         pulls=_parts("examples"),
     ),
@@ -236,16 +246,10 @@ ROOMS = (
     Room(
         "launch/ray",
         "`keras_ring.ray.run`: ranks that are actors of Ray",
-        uses=("protocol", "engines", "launch", "job"),
+        uses=("protocol", "engines", "auto", "job", "launch"),
         pulls=_parts("engines"),
     ),
     Room("ray", "a public path", uses=("launch/ray",), is_face=True),
-    Room(
-        "bench",
-        "`keras-ring bench`, which uses the package as a program does",
-        uses=("__init__", "protocol"),
-        pulls=_parts("benchmarks"),
-    ),
 )
 BY_PATH = {room.path: room for room in ROOMS}
 

@@ -59,7 +59,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
 }
 # A room, and one that it imports in jobs of another kind alone.
-_RARELY = {("job", "auto")}
+_RARELY = {
+    ("job", "auto"),
+    ("launch/cli", "bench"),
+    ("launch/cli", "observe/report"),
+}
 # Groups that have no ranks, take seconds, and run whatever has changed.
 ALWAYS = ("lint", "tiers", "unit")
 # Paths that are files of no room, and what they are part of: a group, rooms, or
