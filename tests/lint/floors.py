@@ -191,7 +191,7 @@ _WITHOUT = {
 }
 # What is loaded when it is asked for, by whoever is to run without it: file ->
 # modules.
-_LATE = {
+LATE = {
     "launch/function_rank.py": ("keras_ring.auto",),
     "core/native.py": ("keras_ring._core",),
 }
@@ -227,7 +227,7 @@ def floor_problems(path: str, modules: set[str]) -> list[str]:
         for module in sorted(modules)
         if _within(module, "keras_ring")
         and room_of(module) not in allowed
-        and module not in _LATE.get(path, ())
+        and module not in LATE.get(path, ())
     ]
     without = _WITHOUT[rooms.BY_PATH[room].needs]
     return problems + [
