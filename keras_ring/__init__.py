@@ -14,7 +14,7 @@ from keras_ring import _former_paths
 from keras_ring._version import __version__
 from keras_ring.core import arena as _arena
 from keras_ring.core import native as _native
-from keras_ring.keras import saved_classes as _saved_classes
+from keras_ring.keras.startup import saved_classes as _saved_classes
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         DistributedGradientTape,
         PartialDistributedGradientTape,
     )
-    from keras_ring.launch.builds import (
+    from keras_ring.launch.cli.builds import (
         ccl_built,
         check_build,
         cuda_built,
@@ -118,17 +118,17 @@ _HOMES = {
     "data": None,
     "errors": None,
     "schedules": None,
-    "ccl_built": "launch.builds",
-    "check_build": "launch.builds",
-    "cuda_built": "launch.builds",
-    "ddl_built": "launch.builds",
-    "gloo_built": "launch.builds",
-    "gloo_enabled": "launch.builds",
-    "mpi_built": "launch.builds",
-    "mpi_enabled": "launch.builds",
-    "mpi_threads_supported": "launch.builds",
-    "nccl_built": "launch.builds",
-    "rocm_built": "launch.builds",
+    "ccl_built": "launch.cli.builds",
+    "check_build": "launch.cli.builds",
+    "cuda_built": "launch.cli.builds",
+    "ddl_built": "launch.cli.builds",
+    "gloo_built": "launch.cli.builds",
+    "gloo_enabled": "launch.cli.builds",
+    "mpi_built": "launch.cli.builds",
+    "mpi_enabled": "launch.cli.builds",
+    "mpi_threads_supported": "launch.cli.builds",
+    "nccl_built": "launch.cli.builds",
+    "rocm_built": "launch.cli.builds",
     "allow_local_updates": "keras.optimizer.local_updates",
     "broadcast_model": "keras.model.model_broadcast",
     "cross_rank": "core.topology",

@@ -6,7 +6,7 @@ import os
 
 from keras_ring.core import installs
 from keras_ring.core.job import init, shutdown
-from keras_ring.keras import install
+from keras_ring.keras.startup import install
 from keras_ring.protocol import auto_options
 
 __all__ = ["init", "shutdown"]

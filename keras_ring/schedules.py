@@ -1,5 +1,5 @@
 """Learning rate schedules."""
 
-from keras_ring.keras.schedules import Warmup
+from keras_ring.keras.optimizer.schedules import Warmup
 
 __all__ = ["Warmup"]

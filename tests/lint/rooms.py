@@ -48,8 +48,8 @@ class Room:
     def box(self) -> str:
         """The box of the drawing that has this room."""
         # These use the rest of `launch` and the whole package.
-        above = {"launch/cli": "launch/cli", "launch/builds": "launch/cli"}
-        return {**above, "launch/ray": "launch/ray"}.get(self.path, self.folder)
+        above = ("launch/cli", "launch/ray")
+        return self.path if self.path in above else self.folder
 
     @property
     def folder(self) -> str:
@@ -129,7 +129,6 @@ ROOMS = (
         pulls=_parts("programs", "parity", "examples"),
     ),
     Room("keras/lanes", "what differs between Keras 2 and Keras 3"),
-    Room("keras/schedules", "learning rate schedules", uses=_LANES),
     Room(
         "keras/agreement",
         "what ranks must have in common: paths, values, data, the end of a "
@@ -169,13 +168,7 @@ ROOMS = (
         uses=(*_CALLBACKS, "keras/callbacks"),
     ),
     Room(
-        "keras/saved_classes",
-        "registers the classes that saved models name, once the program has "
-        "imported Keras",
-        uses=("core", *_LANES, "keras/schedules", "keras/model"),
-    ),
-    Room(
-        "keras/install",
+        "keras/startup",
         "what begins in TensorFlow and Keras with a job, once the program has "
         "imported them",
         uses=(*_CALLBACKS, "keras/callbacks"),
@@ -185,7 +178,7 @@ ROOMS = (
         "trains a program of one process on all ranks ([auto.md](auto.md))",
         uses=(
             *(*_CALLBACKS, "keras/callbacks"),
-            *("keras/inference", "keras/install"),
+            *("keras/inference", "keras/startup"),
         ),
         pulls=_parts("auto"),
     ),
@@ -201,7 +194,7 @@ ROOMS = (
         "checkpoint", "a public path", uses=("keras/checkpoint",), is_face=True
     ),
     Room("data", "a public path", uses=("keras/data",), is_face=True),
-    Room("schedules", "a public path", uses=("keras/schedules",), is_face=True),
+    Room("schedules", "a public path", uses=("keras/optimizer",), is_face=True),
     Room(
         "_former_paths",
         "modules by their former paths, for pickles of earlier versions",
@@ -210,7 +203,7 @@ ROOMS = (
     Room(
         "job",
         "`init`, `shutdown` of a program of TensorFlow or Keras",
-        uses=("protocol", "core", "keras/install", "auto"),
+        uses=("protocol", "core", "keras/startup", "auto"),
         is_face=True,
     ),
     Room(
@@ -233,13 +226,6 @@ ROOMS = (
             *("protocol", "observe", "observe/report", "engines", "core"),
             *("bench", "launch"),
         ),
-        needs=Needs.LITTLE,
-        pulls=_parts("examples"),
-    ),
-    Room(
-        "launch/builds",
-        "`kr.check_build` and its relatives",
-        uses=("protocol", "launch/cli"),
         needs=Needs.LITTLE,
         pulls=_parts("examples"),
     ),

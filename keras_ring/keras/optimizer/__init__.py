@@ -16,6 +16,7 @@ accumulator       gradients of several passes
 weighted_losses   means over the whole batch if ranks hold unequal parts
 whole_batch       steps on parts of a batch, equal to one on the whole batch
 whole_rows        the rows of all ranks, in a step on parts of a batch
+schedules         learning rate schedules
 momentum_correction  scales momentum when the learning rate changes
 trained_by        the ranks that train a model together
 """

@@ -13,7 +13,7 @@ from keras_ring import errors
 from keras_ring.core import import_hooks
 
 _MODULES = (
-    "keras_ring.keras.schedules",
+    "keras_ring.keras.optimizer.schedules",
     "keras_ring.keras.model.sync_batch_normalization",
 )
 
