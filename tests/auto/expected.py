@@ -101,7 +101,7 @@ SCRIPTS = {
         Script("steps_per_execution_jit"),
         Script("eager_custom_metric"),
         Script("custom_loss_scalar"),
-        Script("batch_statistic_loss", REFUSED, _NO_MEAN, gate=True),
+        Script("batch_statistic_loss", gate=True),
         Script("tuner_loop"),
         Script("stacking_two_models"),
         Script("save_load_resume"),

@@ -27,6 +27,7 @@ def saved(tmp_path_factory):
     model.fit(np.eye(3), np.ones((3, 3)), verbose=0)
     path = str(tmp_path_factory.mktemp("saved") / "model.keras")
     model.save(path)
+    kr.shutdown()
     return path
 
 

@@ -92,7 +92,7 @@ def run(
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise ImportError(
-            "keras_ring.launch.ray needs Ray, which cannot be imported "
+            "keras_ring.ray needs Ray, which cannot be imported "
             f'({error}): pip install "keras-ring[ray]"'
         ) from error
     variables = {contract.AUTO: auto_options.ON} if auto else {}
