@@ -20,11 +20,11 @@ from tabulate import tabulate
 import keras_ring as kr
 from keras_ring.bench.shapes import STEPS
 from keras_ring.core import native
-from keras_ring.core.autotune.kept import KeptSettings
-from keras_ring.core.autotune.knobs import defaults, knobs_of
 from keras_ring.core.autotune.log_file import TuningLog
 from keras_ring.core.autotune.proposals import OptunaProposals
+from keras_ring.core.autotune.search_space import defaults, knobs_of
 from keras_ring.core.autotune.tuning import tuning
+from keras_ring.core.autotune.tuning_cache import KeptSettings
 from keras_ring.core.autotune.worker import (
     SETTLING,
     Reading,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from keras_ring.observe.frame import frame
 from keras_ring.observe.pages import Page
+from keras_ring.observe.screen import frame
 from keras_ring.observe.view import JobView, view
 
 _WIDTH = 80

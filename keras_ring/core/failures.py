@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keras_ring import errors
-from keras_ring.core import caught
+from keras_ring.core import last_exception
 
 _BY_CODE: dict[str, type[errors.CollectiveError]] = {
     each.code: each
@@ -49,7 +49,8 @@ def make_by(make: Callable[[str, str], Exception]) -> None:
 def error_of(code: str, message: str) -> Exception:
     """Returns the exception for a status of the runtime.
 
-    It is also recorded in `caught`, in case the program catches it and ends.
+    It is also recorded in `last_exception`, in case the program catches it and
+    ends.
 
     Args:
         code: String, such as `"UNAVAILABLE"`.
@@ -59,5 +60,5 @@ def error_of(code: str, message: str) -> Exception:
         A `CollectiveError`.
     """
     error = _make(code, message)
-    caught.note(error)
+    last_exception.note(error)
     return error

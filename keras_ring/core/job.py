@@ -16,9 +16,9 @@ from importlib import metadata
 from keras_ring import _version, errors
 from keras_ring._typing import Communicator
 from keras_ring.core import (
-    caught,
     installs,
     json_logs,
+    last_exception,
     native,
     notices,
     parent_rank,
@@ -204,7 +204,7 @@ def shutdown() -> None:
         if not core.is_initialized():
             return
         _stop_autotune()
-        core.shutdown(error_file.last_exception() or caught.reason())
+        core.shutdown(error_file.last_exception() or last_exception.reason())
         sets.forget_all()
         if _log_forwarder is not None:
             _log_forwarder.stop()
@@ -226,8 +226,8 @@ def _at_exit() -> None:
     scheduler wants the whole job to end.
     """
     broken = bool(native.core().job_error())
-    failed = broken and bool(caught.reason())
-    caught.write()
+    failed = broken and bool(last_exception.reason())
+    last_exception.write()
     shutdown()
     # `last_value` is set for uncaught exceptions only, so `sys.exit(code)`
     # keeps its code.
@@ -262,7 +262,7 @@ def _after_fork() -> None:
 
 def _note_errors() -> None:
     error_file.install()
-    caught.install()
+    last_exception.install()
 
 
 def _name_ignored_variables() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from keras_ring.engines import kubernetes, mpi, variables
-from keras_ring.engines.place import Engine, Place
+from keras_ring.engines.process_identity import Engine, Place
 from keras_ring.engines.slurm import SlurmEngine
 from keras_ring.engines.tf_config import TfConfigEngine
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from keras_ring.engines.place import Engine, Place, number
+from keras_ring.engines.process_identity import Engine, Place, number
 from keras_ring.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from keras_ring import errors
 from keras_ring._typing import Communicator
-from keras_ring.engines import meeting
-from keras_ring.engines.meeting import Invitation, Meeting
-from keras_ring.engines.place import Place
+from keras_ring.engines import invitations
+from keras_ring.engines.invitations import Invitation, Meeting
+from keras_ring.engines.process_identity import Place
 from keras_ring.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
@@ -90,7 +90,7 @@ def meet(
         if rank == 0:
             try:
                 invitation, listener = stack.enter_context(
-                    meeting.invite(environment, one_host=one_host)
+                    invitations.invite(environment, one_host=one_host)
                 )
                 told = invitation.encode()
             except Exception as error:

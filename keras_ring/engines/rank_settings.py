@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from keras_ring import errors
 from keras_ring._typing import Communicator
-from keras_ring.engines import job_key, known, meeting, mpi
-from keras_ring.engines.place import Engine, Place
+from keras_ring.engines import invitations, job_key, known, mpi
+from keras_ring.engines.process_identity import Engine, Place
 from keras_ring.protocol import contract
 
 
@@ -45,7 +45,7 @@ def rank_settings(
             settings = _of_engine(*found, environment, stack) if found else {}
         wanted = environment.get(contract.INTERFACE)
         if wanted and _uses_network({**environment, **settings}):
-            settings[contract.INTERFACE] = meeting.own_addresses(wanted)[0]
+            settings[contract.INTERFACE] = invitations.own_addresses(wanted)[0]
         yield settings
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring.engines import meeting
-from keras_ring.engines.meeting import Invitation, Meeting
-from keras_ring.engines.place import Engine, Place, number
+from keras_ring.engines import invitations
+from keras_ring.engines.invitations import Invitation, Meeting
+from keras_ring.engines.process_identity import Engine, Place, number
 from keras_ring.protocol import contract
 
 # A step is the processes of one srun.
@@ -70,7 +70,7 @@ class SlurmEngine(Engine):
             listener = None
             if place.rank == 0:
                 invitation, listener = stack.enter_context(
-                    meeting.invite(
+                    invitations.invite(
                         environment,
                         one_host=environment.get("SLURM_STEP_NUM_NODES") == "1",
                     )

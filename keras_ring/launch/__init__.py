@@ -24,7 +24,7 @@ a launcher needs little memory beside its ranks.
     output_files   the files of `--output-dir`
     lost_files     messages about files that could not be written
     screen         the ranks' output as it is shown, with prefixes
-    folding        lines that ranks print alike
+    line_collapsing  lines that ranks print alike
     tensorflow_lines  lines that TensorFlow's C++ code prints
     summary        messages about the rank that failed first
     remote_shell   the command that reaches another host

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Collection, Sequence
 
 from keras_ring.launch import tensorflow_lines
-from keras_ring.launch.folding import Folding
 from keras_ring.launch.json_format import JsonFormat
+from keras_ring.launch.line_collapsing import Folding
 from keras_ring.launch.lost_files import LostFiles
 from keras_ring.launch.output import Line, RankStream, Sink, Tail
 from keras_ring.launch.plan import LaunchPlan

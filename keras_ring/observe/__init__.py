@@ -13,7 +13,7 @@ NumPy.
     waiting      explains which ranks wait for which, and why
     words        names of causes, activities and ranks
     record       a view as a JSON object
-    frame        a view on a terminal, by rich
+    screen       a view on a terminal, by rich
     metrics      the pages as Prometheus metrics
 
 Two packages in it need NumPy, and look at jobs that may have ended:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring.core import caught, failures
+from keras_ring.core import failures, last_exception
 from keras_ring.protocol.error_text import cause
 
 _HOOKED = "_keras_ring_hooked"
@@ -38,7 +38,7 @@ def install() -> None:
         if not hasattr(self, _NOTED):
             setattr(self, _NOTED, True)
             if not isinstance(self, _EXPECTED) and _ASKED not in text:
-                caught.note(self)
+                last_exception.note(self)
         return _cause_first(text)
 
     setattr(cause_first, _HOOKED, True)

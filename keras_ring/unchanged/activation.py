@@ -12,7 +12,7 @@ from keras_ring.core import job, shared_seed, topology
 from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.startup import install
 from keras_ring.unchanged import settings as auto_settings
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _lock = threading.Lock()
@@ -49,10 +49,10 @@ def _install(settings: AutoSettings) -> None:
     from keras_ring.unchanged import (
         batches,
         cache_files,
+        custom_steps,
         ending,
         files,
         once,
-        own_steps,
         paths,
         refusals,
         results,
@@ -69,7 +69,7 @@ def _install(settings: AutoSettings) -> None:
     results.install()
     training.install(settings)
     whole_functions.install()
-    own_steps.install(settings)
+    custom_steps.install(settings)
     single_batches.install(settings)
     once.install(settings)
     files.install()

@@ -20,9 +20,15 @@ from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model import metric_state
 from keras_ring.keras.optimizer.batch_rows import num_rows, rows_between
 from keras_ring.tensorflow.autograph import do_not_convert
-from keras_ring.unchanged import few_rows, passes, same_data, script, states
-from keras_ring.unchanged.passes import Pass
-from keras_ring.unchanged.said import count, say
+from keras_ring.unchanged import (
+    data_passes,
+    same_data,
+    script,
+    small_batches,
+    stateful_layers,
+)
+from keras_ring.unchanged.data_passes import Pass
+from keras_ring.unchanged.notices import count, say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "ranks have parts of the data of one process"
@@ -61,7 +67,7 @@ def install(settings: AutoSettings) -> None:
 
 
 def _made(settings: AutoSettings, iterator: BatchIterator) -> _Read | None:
-    running = passes.current()
+    running = data_passes.current()
     if running is None:
         return None
     if not running.is_training or running.has_data:
@@ -78,7 +84,7 @@ def _made(settings: AutoSettings, iterator: BatchIterator) -> _Read | None:
 
 def _begun(read: _Read | None) -> None:
     """Stores what is read in the current pass, which begins."""
-    running = passes.current()
+    running = data_passes.current()
     if running is None or read is None:
         return
     running.is_split = read.is_split
@@ -88,7 +94,7 @@ def _begun(read: _Read | None) -> None:
 
 def _whole_batches(iterator: BatchIterator, running: Pass) -> _Read:
     """Keeps the iterator as it is: the step takes this rank's rows."""
-    few_rows.refuse(running.model, iterator)
+    small_batches.refuse(running.model, iterator)
     running.reads = _parts_text(iterator.source())
     say(f"fit: {running.reads}")
     return _Read(is_split=True, digests=same_data.of_steps(running.model))
@@ -174,7 +180,7 @@ def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
         or running.is_watched
         or steps.is_own_test_step(running.model)
         or not metric_state.are_sums(running.model)
-        or states.stateful_layer(running.model)
+        or stateful_layers.stateful_layer(running.model)
     ):
         return _Read(is_split=False)
     digests = None

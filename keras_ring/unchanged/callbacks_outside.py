@@ -37,7 +37,7 @@ from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model import model_optimizers
 from keras_ring.unchanged import outside, random_state, results
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 
 _PLAIN = (bool, int, float, str, type(None))
 # Methods that all ranks call equally often, which those for evaluated batches

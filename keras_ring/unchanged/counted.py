@@ -24,8 +24,8 @@ from keras_ring._typing import Metric, Model, Structure, Variable
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import whole_batch
-from keras_ring.unchanged import script, ways, whole_functions
-from keras_ring.unchanged.ways import Way
+from keras_ring.unchanged import row_semantics, script, whole_functions
+from keras_ring.unchanged.row_semantics import Way
 
 _NAME = "auto/step_check/metrics"
 _BY_SHARE = "_keras_ring_counts_by_share"
@@ -139,7 +139,7 @@ def problem_of(
         own = of_parts.get(id(metric), [])
         if len(own) != len(values) or whole_functions.counts_all(metric):
             continue
-        found = ways.possible(values, own, *rows, _NAME, num_bytes)
+        found = row_semantics.possible(values, own, *rows, _NAME, num_bytes)
         if all(Way.SUM in each for each in found):
             continue
         if (

@@ -23,7 +23,7 @@ from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.unchanged import once, paths, script
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 
 _PURPOSE = "rank 0 writes, and the others wait for it"
 _METHODS = ("save", "save_weights", "export")

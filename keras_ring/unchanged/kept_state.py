@@ -4,9 +4,9 @@ Examples are a running mean, a counter, or a codebook that follows its inputs. A
 step assigns such state, and from a part of a batch it computes another value
 than from the whole. When steps are compared (`step_check`), it is found out for
 each assignment how the values of parts make that of the whole. From then on
-ranks combine the values that they assign (`state_ways`), within the step. It is
-an error if the values cannot be combined, or if ranks have different state
-after all.
+ranks combine the values that they assign (`state_semantics`), within the step.
+It is an error if the values cannot be combined, or if ranks have different
+state after all.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from keras_ring.unchanged import (
     recorded_state,
     script,
     state_advice,
-    state_ways,
+    state_semantics,
 )
-from keras_ring.unchanged.own_step_ways import is_equal
+from keras_ring.unchanged.custom_step_semantics import is_equal
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.recorded_state import Array, Assigned, Recorder
-from keras_ring.unchanged.said import say
-from keras_ring.unchanged.state_ways import Possible, Values, Way
+from keras_ring.unchanged.state_semantics import Possible, Values, Way
 
 _OF_MODEL = "_keras_ring_kept_state"
 _NAME = "auto/state"
@@ -98,14 +98,14 @@ class KeptState:
         ]
         found: dict[int, list[Possible]] = {}
         if values:
-            of_each = state_ways.possible(values, share, num_bytes, _NAME)
+            of_each = state_semantics.possible(values, share, num_bytes, _NAME)
             for place, (each, ways) in enumerate(
                 zip(whole.assigned, of_each, strict=True)
             ):
                 of_variable = found.setdefault(id(each.variable), [])
                 known = self._ways.get(id(each.variable), [])
                 if len(of_variable) < len(known):
-                    ways = state_ways.both(known[len(of_variable)], ways)
+                    ways = state_semantics.both(known[len(of_variable)], ways)
                 if not ways:
                     return state_advice.of_no_way(
                         self._model, each.variable, values[place], number
@@ -128,7 +128,7 @@ class KeptState:
         return [
             (self._variables[key], ways)
             for key, ways in self._ways.items()
-            if {state_ways.preferred(each) for each in ways} - _SAME
+            if {state_semantics.preferred(each) for each in ways} - _SAME
         ]
 
     def choices(self) -> list[tuple[int, Way, float | None]]:
@@ -141,7 +141,7 @@ class KeptState:
         found = []
         for key, ways in self._ways.items():
             for each in ways:
-                way = state_ways.preferred(each)
+                way = state_semantics.preferred(each)
                 left = each[way]
                 found.append((key, way, None if left is None else left.share))
         return found
@@ -150,7 +150,7 @@ class KeptState:
         """Returns a text for each variable and way that ranks combine."""
         shown = []
         for variable, ways in self.to_combine():
-            of_all = {state_ways.preferred(each) for each in ways}
+            of_all = {state_semantics.preferred(each) for each in ways}
             path = state_advice.shown(self._model, variable)
             shown += [
                 f"{path} {way.value}" for way in Way if way in of_all - _SAME
@@ -200,7 +200,7 @@ class KeptState:
         self._undecided = [
             Assigned(variable, value, value)
             for key, variable in self._variables.items()
-            if any(map(state_ways.is_undecided, self._ways[key]))
+            if any(map(state_semantics.is_undecided, self._ways[key]))
             for value in [np.array(variable.numpy())]
         ]
 

@@ -12,7 +12,7 @@ from keras_ring.keras.callbacks.learning_rate_warmup import (
 )
 from keras_ring.keras.lanes import compat
 from keras_ring.protocol import auto_options
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _SCALED = "_keras_ring_learning_rate_scaled"

@@ -31,8 +31,8 @@ from keras_ring.errors import AutoError, JobEndedError
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.protocol import contract
-from keras_ring.unchanged import passes, script
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged import data_passes, script
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _Result = TypeVar("_Result")
@@ -268,7 +268,7 @@ def _have_come(meeting: Meeting, doing: str) -> bool:
 
 def _done_for_all(do: Callable[[], _Result]) -> _Result:
     try:
-        with passes.alone():
+        with data_passes.alone():
             result = do()
     except Exception as error:
         failure: Exception = error

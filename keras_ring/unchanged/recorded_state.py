@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from keras_ring._typing import Model, Tensor, Variable
 from keras_ring.keras.lanes import compat
-from keras_ring.unchanged import assignments, living_metrics
-from keras_ring.unchanged.own_step_ways import is_equal, is_seed
+from keras_ring.unchanged import assignments, metric_registry
+from keras_ring.unchanged.custom_step_semantics import is_equal, is_seed
 
 Array = npt.NDArray[Any]
 
@@ -154,7 +154,7 @@ def ids_of_others(model: Model) -> set[int]:
     """
     others = [
         *compat.metrics_variables(model),
-        *living_metrics.variables(),
+        *metric_registry.variables(),
         *compat.seed_variables(model),
         *filter(is_seed, model.variables),
     ]

@@ -14,7 +14,7 @@ from keras_ring.errors import AutoError, KerasRingError
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import reduction_guard
 from keras_ring.tensorflow.names import variable_path
-from keras_ring.unchanged import ending, passes, script, update_search
+from keras_ring.unchanged import data_passes, ending, script, update_search
 
 _PURPOSE = "what cannot be done exactly on all ranks is an error"
 _STRATEGIES = (
@@ -84,7 +84,7 @@ def _refuses_graphs(disable: Callable[..., None]) -> Callable[..., None]:
 def _of_own_loop(optimizer: Optimizer, variable: Source) -> KerasRingError:
     update_search.note(optimizer)
     ending.note_training()
-    if passes.is_alone():
+    if data_passes.is_alone():
         return reduction_guard.local_update_error(optimizer, variable)
     what = "" if variable is None else f" {variable_path(variable)!r}"
     error: KerasRingError = AutoError(

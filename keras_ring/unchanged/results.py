@@ -25,12 +25,12 @@ from keras_ring.tensorflow import gathers
 from keras_ring.unchanged import (
     batch_watchers,
     counted,
-    passes,
+    data_passes,
     returned,
-    states,
+    stateful_layers,
     whole_functions,
 )
-from keras_ring.unchanged.passes import Pass
+from keras_ring.unchanged.data_passes import Pass
 
 _PURPOSE = "the results are those of one process"
 _BATCH_SIZE = 32  # Keras' default
@@ -50,7 +50,7 @@ def install() -> None:
 def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
     @functools.wraps(results)
     def results_of_all_ranks(self: Model, logs: Logs) -> Logs:
-        running = passes.current()
+        running = data_passes.current()
         if running is None or running.model is not self:
             return results(self, logs)
         name = "auto/fit" if running.is_training else "auto/evaluate"
@@ -77,7 +77,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
             takes the results of metrics if the step has returned values of
             just the same names.
     """
-    running = passes.current()
+    running = data_passes.current()
     of_rank: Logs = tf.nest.map_structure(
         np.asarray, dict(model.get_metrics_result())
     )
@@ -170,9 +170,9 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(evaluate)
     def evaluate_on_ranks(self: Model, *args: Any, **kwargs: Any) -> Any:
         wanted = parameters.bind(self, *args, **kwargs).arguments
-        if not passes.is_of_all_ranks(self, wanted.get("x")):
+        if not data_passes.is_of_all_ranks(self, wanted.get("x")):
             return evaluate(self, *args, **kwargs)
-        with passes.running(Pass(self, is_training=False)) as running:
+        with data_passes.running(Pass(self, is_training=False)) as running:
             running.is_watched = are_watched(wanted.get("callbacks"))
             found = evaluate(self, *args, **kwargs)
         note_state_of_all(self)
@@ -206,9 +206,9 @@ def _predicted(predict: Callable[..., Any]) -> Callable[..., Any]:
         given = parameters.bind(self, *args, **kwargs)
         given.apply_defaults()
         wanted = given.arguments
-        if not passes.is_of_all_ranks(self, wanted["x"]):
+        if not data_passes.is_of_all_ranks(self, wanted["x"]):
             return predict(self, *args, **kwargs)
-        with passes.alone():
+        with data_passes.alone():
             if not _is_worth_it(self, wanted):
                 return predict(self, *args, **kwargs)
             try:
@@ -237,7 +237,7 @@ def _is_worth_it(model: Model, wanted: dict[str, Any]) -> bool:
         model: A `keras.Model`.
         wanted: Dictionary of the arguments of `predict` by name.
     """
-    if wanted["callbacks"] or states.stateful_layer(model):
+    if wanted["callbacks"] or stateful_layers.stateful_layer(model):
         return False
     x = wanted["x"]
     if isinstance(x, tf.data.Dataset):

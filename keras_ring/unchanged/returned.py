@@ -21,8 +21,8 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.tensorflow import reductions
-from keras_ring.unchanged import ways
-from keras_ring.unchanged.ways import Way, Ways
+from keras_ring.unchanged import row_semantics
+from keras_ring.unchanged.row_semantics import Way, Ways
 
 _OF_MODEL = "_keras_ring_returned"
 # Between a result from a graph and one that is computed from the same state.
@@ -107,7 +107,7 @@ class Returned:
             if not (key in results and key in of_parts)
             and not tf.nest.is_nested(of_whole[key])
         ]
-        found = ways.possible(
+        found = row_semantics.possible(
             [np.asarray(of_whole[key]) for key in keys],
             [np.asarray(of_part[key]) for key in keys],
             *rows,

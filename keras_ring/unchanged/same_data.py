@@ -25,7 +25,7 @@ from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
 from keras_ring.tensorflow import xla
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 
 _SLOTS = 1024  # number of last batches whose digests are kept
 _DIGEST_BYTES = 8

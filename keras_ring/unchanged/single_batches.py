@@ -29,21 +29,21 @@ from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import (
+    data_passes,
     ending,
-    few_rows,
+    notices,
     occasions,
-    passes,
     results,
-    said,
     same_data,
     script,
+    small_batches,
     step_check,
     step_comparison,
     training,
     update_search,
 )
-from keras_ring.unchanged.passes import Pass
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.data_passes import Pass
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "single batches are divided between ranks"
@@ -68,7 +68,7 @@ def _on_all_ranks(
     @functools.wraps(train)
     def train_on_part(self: Model, *args: Any, **kwargs: Any) -> Any:
         ending.note_training()
-        if passes.current() is not None or not passes.is_of_all_ranks(
+        if data_passes.current() is not None or not data_passes.is_of_all_ranks(
             self, args
         ):
             return train(self, *args, **kwargs)
@@ -86,11 +86,13 @@ def _on_all_ranks(
             place=place,
         )
         if settings.explain:
-            said.say("explained; nothing is trained, and the program ends here")
+            notices.say(
+                "explained; nothing is trained, and the program ends here"
+            )
             sys.exit(0)
         running = Pass(self, is_training=True)
         running.is_split = running.has_data = True
-        with passes.running(running):
+        with data_passes.running(running):
             self.make_train_function()
             on_next_call(self, functools.partial(_train_and_combine, self))
             return train(self, *args, **kwargs)
@@ -107,7 +109,7 @@ def _train_and_combine(
     number = vars(model).get(_NUM_TRAINED, 0) + 1
     if number == 1:
         step_comparison.build_and_share(model, batch)
-    is_for_all = few_rows.are_for_all(model, batch)
+    is_for_all = small_batches.are_for_all(model, batch)
     if is_for_all:
         own = tf.nest.map_structure(float, dict(_whole_step_of(model)(batch)))
         found = broadcast_object(own, name="auto/batch/results")
@@ -165,7 +167,9 @@ def _tested(test: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(test)
     def test_and_note(self: Model, *args: Any, **kwargs: Any) -> Any:
         found = test(self, *args, **kwargs)
-        if passes.current() is None and passes.is_of_all_ranks(self, args):
+        if data_passes.current() is None and data_passes.is_of_all_ranks(
+            self, args
+        ):
             # Each rank has counted the whole batch.
             results.note_state_of_all(self)
         return found

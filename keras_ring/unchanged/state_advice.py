@@ -11,7 +11,7 @@ from keras_ring.keras.agreement.difference import Difference
 from keras_ring.keras.lanes import compat
 from keras_ring.tensorflow.names import variable_path
 from keras_ring.unchanged import script
-from keras_ring.unchanged.state_ways import Values
+from keras_ring.unchanged.state_semantics import Values
 
 # The number of ranks whose values are shown.
 _SHOWN = 4

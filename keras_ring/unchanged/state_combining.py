@@ -21,9 +21,9 @@ from keras_ring.unchanged import (
     assignments,
     kept_state,
     state_advice,
-    state_ways,
+    state_semantics,
 )
-from keras_ring.unchanged.state_ways import Possible
+from keras_ring.unchanged.state_semantics import Possible
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ class _Combiner:
         if self._is_in_branch() or place >= len(self._ways[key]):
             raise AutoError(state_advice.of_trace(self._model, variable))
         (name,) = unique_names("auto/state", [str(variable_path(variable))])
-        return state_ways.combined(
+        return state_semantics.combined(
             self._ways[key][place],
             tf.convert_to_tensor(variable),
             value,

@@ -38,17 +38,17 @@ from keras_ring.keras.optimizer import batch_rows
 from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import (
     counted,
+    data_passes,
     kept_state,
     occasions,
-    passes,
     returned,
     same_data,
     script,
     step_comparison,
 )
 from keras_ring.unchanged.advice import IN_MODEL, REASONS, summary
-from keras_ring.unchanged.passes import Pass
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.data_passes import Pass
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.step_comparison import Comparison
 
 # An attribute of a model whose steps are checked: the number of its steps.
@@ -77,7 +77,7 @@ class _Checked:
 
     def __call__(self, iterator: Iterator[Structure]) -> Any:
         """Trains the steps of one call, and checks one of them if due."""
-        is_own = passes.current() is self._running
+        is_own = data_passes.current() is self._running
         if not is_own or not isinstance(iterator, tf.data.Iterator):
             return self._train(iterator)
         model = self._model
@@ -130,7 +130,7 @@ def arrange(model: Model) -> None:
         model: A `keras.Model` in `fit`, of which ranks train on parts.
     """
     if _is_of_unknown(model):
-        model.train_function = _Checked(model, passes.current())
+        model.train_function = _Checked(model, data_passes.current())
 
 
 def end(model: Model) -> None:
@@ -218,7 +218,7 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
 
 def _runs_on_whole(model: Model, batch: Structure) -> bool:
     """Returns whether the step runs on a whole batch, on this rank alone."""
-    with passes.running(None):
+    with data_passes.running(None):
         try:
             whole = WholeStep(global_process_set, [])
             step_comparison.run(model, batch, whole, False)
@@ -285,7 +285,7 @@ def _find_state(model: Model, batch: Structure) -> bool:
     before, kept.is_searched = _traced_for(model), True
     compared = Comparison(model, batch, _number(model))
     problem = None
-    with passes.running(None):
+    with data_passes.running(None):
         for by_rows in (True, False):
             try:
                 whole = compared.on_whole(by_rows)
@@ -340,7 +340,7 @@ def _check(model: Model, batch: Structure) -> bool:
     before = kept.choices()
     compared = Comparison(model, batch, _number(model))
     value = problem = None
-    with passes.running(None):
+    with data_passes.running(None):
         # In place of random numbers, numbers by row or constants. The former
         # are those of the whole batch only if rows keep their order; the latter
         # may be at a point where a function has no derivative.

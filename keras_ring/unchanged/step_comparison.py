@@ -20,10 +20,10 @@ from keras_ring.keras.optimizer.local_updates import allow_local_updates
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow.names import variable_path
 from keras_ring.unchanged import (
-    apart,
     counted,
+    data_passes,
+    gradient_difference,
     kept_state,
-    passes,
     whole_functions,
 )
 from keras_ring.unchanged.counted import Count, Counter
@@ -41,7 +41,7 @@ def build_and_share(model: Model, batch: Structure) -> None:
     """
     if not compat.is_built(model):
         # The trace that builds the model applies no updates.
-        with passes.running(None), allow_local_updates():
+        with data_passes.running(None), allow_local_updates():
             compat.build_from_batch(model, batch)
     broadcast_model(model)
 
@@ -57,7 +57,7 @@ class Ran(NamedTuple):
         counts: List of the `Count`s in metrics.
     """
 
-    updates: apart.Updates
+    updates: gradient_difference.Updates
     logs: Logs
     results: Logs
     state: Recorder
@@ -151,7 +151,7 @@ class Comparison:
         return run(self.model, self.batch, step, by_rows, whole, begin)
 
     def _part(self) -> PartStep:
-        weights = apart.unequal_weights(self.rows)
+        weights = gradient_difference.unequal_weights(self.rows)
         return PartStep(self.batch, global_process_set, [], weights)
 
     def narrow(self, whole: Ran, part: Ran) -> str | None:
@@ -181,7 +181,7 @@ class Comparison:
     def repeats(self, whole: Ran, by_rows: bool) -> bool:
         """Returns whether the step on the whole batch does the same again."""
         again = self.on_whole(by_rows)
-        found = apart.difference(
+        found = gradient_difference.difference(
             whole.updates, again.updates, f"{NAME}/apart", self.num_bytes
         )
         return found is None and kept_state.is_repeated(
@@ -194,7 +194,9 @@ class Comparison:
         Returns:
             String, or `None` on all ranks if there is no difference.
         """
-        of_parts = apart.averaged(part.updates, f"{NAME}/gradients")
-        return apart.difference(
+        of_parts = gradient_difference.averaged(
+            part.updates, f"{NAME}/gradients"
+        )
+        return gradient_difference.difference(
             whole.updates, of_parts, f"{NAME}/apart", self.num_bytes
         )

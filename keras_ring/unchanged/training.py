@@ -36,7 +36,7 @@ from keras_ring.keras.model.sync_batch_normalization import (
 )
 from keras_ring.keras.optimizer import (
     batch_rows,
-    no_rows,
+    empty_batches,
     weighted_losses,
     whole_batch,
 )
@@ -50,23 +50,23 @@ from keras_ring.unchanged import (
     batch_logs,
     batch_watchers,
     callbacks_outside,
+    data_passes,
     ending,
-    few_rows,
     learning_rate,
-    passes,
+    notices,
     results,
     returned,
-    said,
     same_data,
     script,
+    small_batches,
     state_combining,
-    states,
+    stateful_layers,
     step_check,
     trackers,
     whole_functions,
 )
-from keras_ring.unchanged.passes import Pass
-from keras_ring.unchanged.said import count, say
+from keras_ring.unchanged.data_passes import Pass
+from keras_ring.unchanged.notices import count, say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "a program of one process trains on all ranks"
@@ -83,7 +83,7 @@ def install(settings: AutoSettings) -> None:
     weighted_losses.install(distributed_settings, whole_batches=True)
     whole_batch.install()
     assignments.install()
-    no_rows.install()
+    empty_batches.install()
     input_wait.count_by(_rows_of_rank)
     fits = functools.partial(_on_all_ranks, settings=settings)
     patch_once(keras.Model, "fit", fits, _PURPOSE)
@@ -103,16 +103,16 @@ def _on_all_ranks(
         given = parameters.bind(self, *args, **kwargs)
         given.apply_defaults()
         wanted = given.arguments
-        if passes.is_alone():
+        if data_passes.is_alone():
             return fit(self, *args, **kwargs)
-        if not passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
+        if not data_passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
             place = script.place()
             say(
                 f"model {self.name!r}{place}: the program divides its data, or "
                 "has made its optimizer one of all ranks, so it is left alone",
                 place=place,
             )
-            with passes.alone():
+            with data_passes.alone():
                 return fit(self, *args, **kwargs)
         prepare(self)
         if settings.explain:
@@ -124,7 +124,7 @@ def _on_all_ranks(
         wanted["callbacks"] = _with_ours(
             wanted["callbacks"], _ours(self, wanted["callbacks"], settings)
         )
-        with passes.running(this), few_rows.refusing(self):
+        with data_passes.running(this), small_batches.refusing(self):
             try:
                 history = fit(*given.args, **given.kwargs)
             finally:
@@ -147,7 +147,7 @@ def prepare(model: Model) -> None:
         AutoError: If it has layers that cannot be trained so.
     """
     _require_known_normalization(model)
-    states.refuse(model)
+    stateful_layers.refuse(model)
     # This makes its variables before the step is traced.
     returned.of(model)
     distribute(model)
@@ -222,7 +222,7 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Checks the metrics, and arranges the checks of steps."""
-        running = passes.current()
+        running = data_passes.current()
         # Ranks have parts of one batch here, whether these are alike or not.
         same_batch.leave_out(self.model)
         metric_state.watch(self.model, whole_functions.refuse_no_sum)
@@ -256,7 +256,7 @@ def _compare_after_first(model: Model, running: Pass) -> None:
 
 def _rows_of_rank(rows: Any) -> Any:
     """Returns the number of rows of a batch that this rank trains on."""
-    running = passes.current()
+    running = data_passes.current()
     if running is None or not running.is_training or running.has_own_batches:
         return rows
     return batch_rows.rows_of_rank(rows, global_process_set)
@@ -266,7 +266,7 @@ def _in_step(
     model: Model, train_step: Callable[[Structure], Any]
 ) -> Callable[[Structure], Any]:
     def step_on_part(batch: Structure) -> Any:
-        running = passes.current()
+        running = data_passes.current()
         if running is None or not running.is_training:
             return train_step(batch)
         step: Step
@@ -323,10 +323,10 @@ def _moments(
 
 def _explain(model: Model, wanted: dict[str, Any]) -> None:
     """Prints what `fit` would do, and ends the program."""
-    with passes.running(Pass(model, is_training=True)):
+    with data_passes.running(Pass(model, is_training=True)):
         steps.read_nothing(wanted)
     for callback in tf.nest.flatten(wanted["callbacks"] or []):
         if one_writer.writes(callback):
             say(f"files of {type(callback).__name__}: written by rank 0")
-    said.say("explained; nothing is trained, and the program ends here")
+    notices.say("explained; nothing is trained, and the program ends here")
     sys.exit(0)

@@ -21,7 +21,7 @@ from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
 from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import ending
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.notices import say
 
 _IS_OURS = "_keras_ring_own_function"
 # The optimizers that are refused in a function that was traced before without

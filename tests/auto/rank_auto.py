@@ -20,7 +20,7 @@ import tensorflow as tf
 import keras_ring as kr
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.which import is_keras2
-from keras_ring.unchanged import activation, once, said
+from keras_ring.unchanged import activation, notices, once
 from keras_ring.unchanged.settings import AutoSettings
 
 ROWS, COLUMNS = 103, 5  # no multiple of a batch, nor of 2 or 3 ranks
@@ -40,7 +40,7 @@ def before_each_call():
     clear = keras.backend.clear_session
     clear(**({} if is_keras2() else {"free_memory": False}))
     keras.utils.set_random_seed(7)
-    said._said.clear()
+    notices._said.clear()
     once._is_asked = False
 
 

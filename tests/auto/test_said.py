@@ -4,21 +4,21 @@ import types
 
 import pytest
 
-from keras_ring.unchanged import said, script
+from keras_ring.unchanged import notices, script
 
 
 @pytest.fixture(autouse=True)
 def rank_0(monkeypatch):
     rank = types.SimpleNamespace(rank=lambda: 0)
-    monkeypatch.setattr(said, "topology", rank)
-    monkeypatch.setattr(said, "_said", set())
+    monkeypatch.setattr(notices, "topology", rank)
+    monkeypatch.setattr(notices, "_said", set())
 
 
 def test_a_line_names_the_first_place_and_comes_once(capsys):
     for place in (" (train.py:3)", " (train.py:9)"):
-        said.say(f"model 'm'{place}: divided", place=place)
-    said.say("model 'm': divided")
-    said.say("model 'n' (train.py:9): divided", place=" (train.py:9)")
+        notices.say(f"model 'm'{place}: divided", place=place)
+    notices.say("model 'm': divided")
+    notices.say("model 'n' (train.py:9): divided", place=" (train.py:9)")
     assert capsys.readouterr().err.splitlines() == [
         "keras_ring: model 'm' (train.py:3): divided",
         "keras_ring: model 'n' (train.py:9): divided",

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from keras_ring.core.autotune.knobs import Knob, defaults
+from keras_ring.core.autotune.search_space import Knob, defaults
 
 # Of one job on several hosts, about.
 KNOBS = (

@@ -11,12 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_ring.core.autotune import worker as worker_module
-from keras_ring.core.autotune.kept import KeptSettings, Kind, directory_of
-from keras_ring.core.autotune.knobs import Knob, defaults, knobs_of
 from keras_ring.core.autotune.log_file import TuningLog
 from keras_ring.core.autotune.proposals import OptunaProposals
 from keras_ring.core.autotune.samples import Reading, Sampler
+from keras_ring.core.autotune.search_space import Knob, defaults, knobs_of
 from keras_ring.core.autotune.tuning import tuning
+from keras_ring.core.autotune.tuning_cache import (
+    KeptSettings,
+    Kind,
+    directory_of,
+)
 from keras_ring.core.autotune.verdict import MOST_PAIRS, Comparison
 from keras_ring.core.autotune.worker import Autotune, TunedJob, Worker
 from keras_ring.errors import ConfigurationError

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring.engines import slurm
+from keras_ring.engines.invitations import Invitation, invite, own_addresses
 from keras_ring.engines.known import ENGINES, place_among_several
-from keras_ring.engines.meeting import Invitation, invite, own_addresses
 from keras_ring.engines.rank_settings import rank_settings
 from keras_ring.errors import ConfigurationError, StartError
 

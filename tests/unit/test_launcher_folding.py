@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_ring.launch import tensorflow_lines
-from keras_ring.launch.folding import Folding
+from keras_ring.launch.line_collapsing import Folding
 
 
 class Clock:

@@ -33,7 +33,7 @@ def pages(tmp_path, monkeypatch):
 def lines_of(job, rows=100, width=80):
     """Returns the lines of a frame in a terminal."""
     console = pytest.importorskip("rich.console")
-    from keras_ring.observe.frame import frame
+    from keras_ring.observe.screen import frame
 
     out = io.StringIO()
     console.Console(file=out, width=width).print(frame(job, rows=rows))

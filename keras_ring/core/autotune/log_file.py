@@ -9,7 +9,7 @@ from pathlib import Path
 
 from keras_ring import errors
 from keras_ring.core import notices
-from keras_ring.core.autotune.knobs import Knob, Setting, text_of
+from keras_ring.core.autotune.search_space import Knob, Setting, text_of
 
 
 class TuningLog:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from keras_ring import errors
-from keras_ring.core.autotune.knobs import Knob, Setting, defaults
+from keras_ring.core.autotune.search_space import Knob, Setting, defaults
 
 # Settings that are drawn at random before the optimiser begins to learn. More
 # than a third of the usual 20 samples: with fewer, it settles too early

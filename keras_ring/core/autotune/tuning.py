@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from keras_ring.core.autotune.knobs import Setting
 from keras_ring.core.autotune.proposals import Proposals
+from keras_ring.core.autotune.search_space import Setting
 from keras_ring.core.autotune.verdict import Comparison
 
 # How many of the settings that were tried are measured again, and how often.

@@ -10,18 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from keras_ring.core import notices
-from keras_ring.core.autotune.kept import KeptSettings, Kind, directory_of
-from keras_ring.core.autotune.knobs import (
+from keras_ring.core.autotune.log_file import TuningLog
+from keras_ring.core.autotune.proposals import OptunaProposals
+from keras_ring.core.autotune.samples import Reading, Sampler
+from keras_ring.core.autotune.search_space import (
     Knob,
     Setting,
     defaults,
     knobs_of,
     text_of,
 )
-from keras_ring.core.autotune.log_file import TuningLog
-from keras_ring.core.autotune.proposals import OptunaProposals
-from keras_ring.core.autotune.samples import Reading, Sampler
 from keras_ring.core.autotune.tuning import Trial, Tuning, tuning
+from keras_ring.core.autotune.tuning_cache import (
+    KeptSettings,
+    Kind,
+    directory_of,
+)
 
 _PREFIX = "KERAS_RING_AUTOTUNE"
 # Seconds between two readings of the counters. One takes microseconds.

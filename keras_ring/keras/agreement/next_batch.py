@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from keras_ring._typing import Dataset, Model, Structure
-from keras_ring.core import sight
+from keras_ring.core import telemetry
 
 TrainFunction: TypeAlias = Callable[[Iterator[Structure]], Any]
 
@@ -47,7 +47,7 @@ def next_of(iterator: tf.data.Iterator, count: int) -> list[Structure]:
         count: Integer, the number of batches. There are fewer at the end.
     """
     batches: list[Structure] = []
-    with sight.uncounted():
+    with telemetry.uncounted():
         for _ in range(count):
             batch = next(iterator, None)
             if batch is None:

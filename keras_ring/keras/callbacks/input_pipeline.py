@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Structure, Variable
-from keras_ring.core import arrays, sight, topology
+from keras_ring.core import arrays, telemetry, topology
 from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.keras.agreement.next_batch import (
     TrainFunction,
@@ -290,4 +290,4 @@ def _uncounted() -> Iterator[None]:
     finally:
         after = topology.metrics()
         for name in names:
-            sight.count(name, before[name] - after[name])
+            telemetry.count(name, before[name] - after[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from keras_ring.core import sight, topology
+from keras_ring.core import telemetry, topology
 from keras_ring.core.objects import broadcast_object
 from keras_ring.errors import CheckpointError
 
@@ -32,7 +32,7 @@ def on_rank_zero(
         CheckpointError: On all ranks, with one text, if `function` raised.
     """
     # This is also the activity of the ranks that wait.
-    with sight.activity("checkpoint", what):
+    with telemetry.activity("checkpoint", what):
         return _on_rank_zero(what, function, name)
 
 

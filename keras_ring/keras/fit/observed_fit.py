@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring.core import native, sight, topology
+from keras_ring.core import native, telemetry, topology
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
 
@@ -47,9 +47,9 @@ def _saved(save: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(save)
     def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Not recorded again inside an activity that writes checkpoints.
-        if not topology.is_initialized() or sight.is_doing("checkpoint"):
+        if not topology.is_initialized() or telemetry.is_doing("checkpoint"):
             return save(self, *args, **kwargs)
-        with sight.activity("checkpoint", save.__name__):
+        with telemetry.activity("checkpoint", save.__name__):
             return save(self, *args, **kwargs)
 
     return saved
@@ -94,18 +94,18 @@ def _train_end(seen: _Seen, _: int, now: int) -> None:
 def _count_time(seen: _Seen, now: int) -> None:
     """Counts the time in `fit` so far, so that it is seen while `fit` runs."""
     if "train" in seen.began:
-        sight.count("fit_ns", now - seen.began["train"])
+        telemetry.count("fit_ns", now - seen.began["train"])
         seen.began["train"] = now
 
 
 def _epoch_begin(seen: _Seen, epoch: int, now: int) -> None:
     seen.began["epoch"] = now
-    sight.set_gauge("epoch", epoch + 1)
+    telemetry.set_gauge("epoch", epoch + 1)
 
 
 def _epoch_end(seen: _Seen, epoch: int, now: int) -> None:
     began = seen.began.pop("epoch", now)
-    sight.span("epoch", f"epoch {epoch + 1}", began, now, epoch + 1)
+    telemetry.span("epoch", f"epoch {epoch + 1}", began, now, epoch + 1)
     # The end of the data is an error in the graph, so that the activity is
     # still that of waiting for data.
     native.core().enter_activity(_COMPUTE, now)
@@ -124,20 +124,20 @@ def _batch_end(seen: _Seen, batch: int, now: int) -> None:
         batch = min(batch, seen.known_steps - 1)
     steps = max(batch - seen.first_batch, 0) + 1
     seen.steps += steps
-    sight.count("fit_steps", steps)
+    telemetry.count("fit_steps", steps)
     _count_time(seen, now)
-    sight.span("step", "step", began, now, seen.steps)
+    telemetry.span("step", "step", began, now, seen.steps)
 
 
 def _begin(kind: str, seen: _Seen, _: int, now: int) -> None:
     seen.began[kind] = now
-    seen.before[kind] = sight.enter(kind, now)
+    seen.before[kind] = telemetry.enter(kind, now)
 
 
 def _end(kind: str, seen: _Seen, _: int, now: int) -> None:
     began = seen.began.pop(kind, None)
     if began is not None:
-        sight.leave(kind, seen.before.pop(kind), began, now)
+        telemetry.leave(kind, seen.before.pop(kind), began, now)
 
 
 _TOLD: dict[str, _Tell] = {

@@ -20,7 +20,7 @@ from typing import Any
 from absl import logging
 
 from keras_ring._typing import Callback, Logs, Model
-from keras_ring.core import sight, topology
+from keras_ring.core import telemetry, topology
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
@@ -124,7 +124,7 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
                 return write(self, *args, **kwargs)
             alone = getattr(self, _OTHERS_SILENT, False)
             with (
-                sight.activity("checkpoint", write.__name__.strip("_")),
+                telemetry.activity("checkpoint", write.__name__.strip("_")),
                 writing_alone() if alone else contextlib.nullcontext(),
             ):
                 return write(self, *args, **kwargs)

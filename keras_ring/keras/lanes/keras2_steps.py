@@ -21,7 +21,7 @@ from keras_ring._typing import (
     Structure,
     Tensor,
 )
-from keras_ring.keras.lanes import chance, layer_functions
+from keras_ring.keras.lanes import deterministic_random, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
     Source,
@@ -207,7 +207,7 @@ def _another_train_step(
 
 
 # `Dropout` and its like draw by the seed of the graph as well.
-numbers_of_rank = chance.graph_seed
+numbers_of_rank = deterministic_random.graph_seed
 
 
 def hook_chance(purpose: str) -> None:
@@ -292,7 +292,7 @@ def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
 
 
 @contextlib.contextmanager
-def without_chance(rows: chance.Rows | None) -> Iterator[None]:
+def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
     """Replaces random numbers by deterministic ones in the context.
 
     Random numbers of NumPy are not replaced.
@@ -301,7 +301,9 @@ def without_chance(rows: chance.Rows | None) -> Iterator[None]:
         rows: The `Rows` of a batch that the numbers are for, or `None` for
             constants.
     """
-    drawn = chance.Drawn(chance.numbers(rows), keras.backend.floatx)
+    drawn = deterministic_random.Drawn(
+        deterministic_random.numbers(rows), keras.backend.floatx
+    )
     of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
     of_layers: dict[str, Callable[..., Tensor]] = {
         "random_normal": drawn.normal,

@@ -28,7 +28,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
-from keras_ring.keras.lanes import chance, scalars
+from keras_ring.keras.lanes import deterministic_random, scalars
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.which import keras
@@ -250,7 +250,7 @@ def is_shared_seed(variable: Variable) -> bool:
     # Keras makes the generator when it is first asked for.
     found = global_state.get_global_attribute("global_seed_generator")
     return (
-        chance.is_of_steps
+        deterministic_random.is_of_steps
         and found is not None
         and tf_variable(variable) is tf_variable(found.state)
     )

@@ -33,7 +33,7 @@ from keras_ring._typing import (
     Structure,
     Tensor,
 )
-from keras_ring.keras.lanes import chance, keras3, layer_functions
+from keras_ring.keras.lanes import deterministic_random, keras3, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
     Source,
@@ -189,7 +189,7 @@ def hook_train_step(
 
 
 # The draws of layers are determined by state variables, and need no more.
-numbers_of_rank = chance.graph_seed
+numbers_of_rank = deterministic_random.graph_seed
 
 
 def hook_chance(purpose: str) -> None:
@@ -206,11 +206,11 @@ def hook_chance(purpose: str) -> None:
         def next_of_rank(self: Any, *args: Any, **kwargs: Any) -> Tensor:
             drawn = draw(self, *args, **kwargs)
             is_global = keras3.is_shared_seed(self.state)
-            return chance.of_rank(drawn) if is_global else drawn
+            return deterministic_random.of_rank(drawn) if is_global else drawn
 
         return next_of_rank
 
-    chance.is_of_steps = True
+    deterministic_random.is_of_steps = True
     patch_once(keras.random.SeedGenerator, "next", around_next, purpose)
 
 
@@ -283,7 +283,7 @@ def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
 
 
 @contextlib.contextmanager
-def without_chance(rows: chance.Rows | None) -> Iterator[None]:
+def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
     """Replaces random numbers by deterministic ones in the context.
 
     Random numbers of NumPy are not replaced.
@@ -292,7 +292,9 @@ def without_chance(rows: chance.Rows | None) -> Iterator[None]:
         rows: The `Rows` of a batch that the numbers are for, or `None` for
             constants.
     """
-    drawn = chance.Drawn(chance.numbers(rows), keras.config.floatx)
+    drawn = deterministic_random.Drawn(
+        deterministic_random.numbers(rows), keras.config.floatx
+    )
     of_any, dropout = drawn.of_tensorflow(), {"dropout": drawn.dropout}
     of_keras: dict[str, Callable[..., Tensor]] = {
         **of_any,

@@ -43,7 +43,7 @@ from keras_ring._typing import (
 )
 from keras_ring.core import reduce_ops
 from keras_ring.core.process_sets import ProcessSet
-from keras_ring.keras.lanes.chance import WHOLE, Rows
+from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer.batch_rows import (
     num_rows,

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from keras_ring.observe.frame import frame, rows_for
 from keras_ring.observe.jobs import Job
+from keras_ring.observe.screen import frame, rows_for
 from keras_ring.observe.view import JobView, view
 
 # The width of output that is not to a terminal, as the table needs it.

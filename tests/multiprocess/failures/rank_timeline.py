@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring.core import sight
+from keras_ring.core import telemetry
 from tests.harness import notify
 
 TENSORS = {"large": 300_000, "small": 7}
@@ -19,7 +19,7 @@ def _step(number):
     began = time.monotonic_ns()
     for name, size in TENSORS.items():
         kr.allreduce(tf.ones([size]), name=name)
-    sight.span("step", "step", began, time.monotonic_ns(), number)
+    telemetry.span("step", "step", began, time.monotonic_ns(), number)
 
 
 def record(path, steps):

@@ -1,7 +1,7 @@
 """A step of a custom loop, on the rows of this rank.
 
 Its results, and the counts in its variables, are combined over all ranks in the
-ways that were found on the first batch (`own_step_check`) and hold on later
+ways that were found on the first batch (`custom_step_check`) and hold on later
 ones.
 """
 
@@ -26,15 +26,15 @@ from keras_ring.keras.optimizer import batch_rows, weighted_losses, whole_batch
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow import gathers, reductions
 from keras_ring.unchanged import (
+    custom_step_check,
+    custom_step_semantics,
     occasions,
-    own_step_check,
-    own_step_ways,
     same_data,
     script,
     update_search,
 )
-from keras_ring.unchanged.own_step_ways import Found
-from keras_ring.unchanged.ways import Way
+from keras_ring.unchanged.custom_step_semantics import Found
+from keras_ring.unchanged.row_semantics import Way
 
 
 class Call:
@@ -63,7 +63,7 @@ class Call:
         self._jit_compile = jit = function._jit_compile
         self._on_part = update_search.compiled(self._train_on_part, jit)
         self._on_whole = update_search.compiled(self._train_on_whole, jit)
-        self._checker = own_step_check.Checker(name, self._run, is_data)
+        self._checker = custom_step_check.Checker(name, self._run, is_data)
         self._found: Found | None = None
         self._shared: dict[int, Variable] = {}
         self._digests = same_data.StepDigests()
@@ -141,7 +141,8 @@ class Call:
         seeds = [
             each
             for each in new
-            if own_step_ways.is_seed(each) and not compat.is_shared_seed(each)
+            if custom_step_semantics.is_seed(each)
+            and not compat.is_shared_seed(each)
         ]
         share(new, 0, global_process_set, seeds)
 
@@ -258,7 +259,9 @@ class Call:
         self._digests.require_same(f"{name}/data")
         found = self._known()
         variables = [
-            each for each in found.state if not own_step_ways.is_seed(each)
+            each
+            for each in found.state
+            if not custom_step_semantics.is_seed(each)
         ]
         apart = first_difference(variables, f"{name}/state", global_process_set)
         if apart is not None:

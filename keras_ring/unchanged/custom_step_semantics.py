@@ -1,7 +1,7 @@
 """Compares what a function has done on parts of a batch and on the whole.
 
 Gradients must be those of the whole. For each value that the function returns,
-and for each variable that it changes, there must be one of the `ways`.
+and for each variable that it changes, there must be one of the `row_semantics`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes import compat
 from keras_ring.tensorflow.names import variable_path
-from keras_ring.unchanged import apart, living_metrics, script, ways
+from keras_ring.unchanged import (
+    gradient_difference,
+    metric_registry,
+    row_semantics,
+    script,
+)
 from keras_ring.unchanged.advice import IN_LOOP, REASONS
-from keras_ring.unchanged.ways import Way, Ways
+from keras_ring.unchanged.row_semantics import Way, Ways
 
 Arrays = list[npt.NDArray[Any]]
 # Variables of `keras.random.SeedGenerator` and `tf.random.Generator`.
@@ -69,7 +74,7 @@ class Seen(NamedTuple):
     """
 
     returned: Arrays
-    updates: apart.Updates
+    updates: gradient_difference.Updates
     state: Arrays
 
 
@@ -110,10 +115,10 @@ class Comparison:
     def is_same(self, one: Seen, other: Seen) -> bool:
         """Returns whether two runs have done the same, on all ranks."""
         name = f"auto/{self._name}"
-        found = apart.difference(
+        found = gradient_difference.difference(
             one.updates, other.updates, f"{name}/again", self._num_bytes
         )
-        same = ways.possible(
+        same = row_semantics.possible(
             one.returned,
             other.returned,
             self._rows,
@@ -126,8 +131,8 @@ class Comparison:
     def require_gradients(self, whole: Seen, part: Seen) -> None:
         """Raises an error on all ranks if gradients differ from the whole's."""
         name = f"auto/{self._name}/gradients"
-        averages = apart.averaged(part.updates, name)
-        found = apart.difference(
+        averages = gradient_difference.averaged(part.updates, name)
+        found = gradient_difference.difference(
             whole.updates, averages, f"{name}/apart", self._num_bytes
         )
         if found is None:
@@ -151,7 +156,7 @@ class Comparison:
             AutoError: On all ranks, if there is none for a value.
         """
         found = [
-            ways.possible(
+            row_semantics.possible(
                 w.returned,
                 p.returned,
                 self._rows,
@@ -200,7 +205,7 @@ class Comparison:
         name = f"auto/{self._name}/state"
 
         def ways_of(whole: Arrays, part: Arrays, name: str) -> list[Ways]:
-            return ways.possible(
+            return row_semantics.possible(
                 [whole[place] for place in changed],
                 [part[place] for place in changed],
                 self._rows,
@@ -292,13 +297,13 @@ class Comparison:
 
 def _counted_by_metrics() -> set[int]:
     """Returns the ids of the variables of metrics that are sums."""
-    return {id(compat.tf_variable(each)) for each in living_metrics.sums()}
+    return {id(compat.tf_variable(each)) for each in metric_registry.sums()}
 
 
 def _preferred(possible: Ways, value: npt.NDArray[Any]) -> Ways:
     """Returns the way to take, or two ways if a value of zero does not tell."""
     is_float = value.dtype.kind not in "iubOSU"
-    if ways.is_zero(value) and {Way.SUM, Way.SAME} <= possible:
+    if row_semantics.is_zero(value) and {Way.SUM, Way.SAME} <= possible:
         return frozenset({Way.MEAN if is_float else Way.SAME, Way.SUM})
     order = (
         (Way.MEAN, Way.ROWS, Way.SUM, Way.SAME)

@@ -5,7 +5,8 @@ unequal numbers of rows, without its updates and with deterministic numbers in
 place of random ones. Each runs twice in succession, because the results may
 depend on earlier counts. Gradients must be those of the whole batch. For each
 result, and for each variable that the function changes, there must be one of
-the `ways` (`own_step_ways`). Afterwards all variables are restored.
+the `row_semantics` (`custom_step_semantics`). Afterwards all variables are
+restored.
 """
 
 from __future__ import annotations
@@ -24,10 +25,20 @@ from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow.names import variable_path
-from keras_ring.unchanged import apart, own_step_ways, script, update_search
+from keras_ring.unchanged import (
+    custom_step_semantics,
+    gradient_difference,
+    script,
+    update_search,
+)
 from keras_ring.unchanged.advice import summary
-from keras_ring.unchanged.own_step_ways import Arrays, Found, Seen, is_equal
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.custom_step_semantics import (
+    Arrays,
+    Found,
+    Seen,
+    is_equal,
+)
+from keras_ring.unchanged.notices import say
 
 Run = Callable[[Step, Sequence[Any]], Structure]
 
@@ -102,7 +113,7 @@ class _Check:
             return WholeStep(everyone, [])
 
         def part(data: Structure) -> Step:
-            weights = apart.unequal_weights(self._rows)
+            weights = gradient_difference.unequal_weights(self._rows)
             return PartStep(data, everyone, [], weights)
 
         self._is_data = is_data
@@ -123,7 +134,7 @@ class _Check:
         share: Callable[[list[Variable]], None],
     ) -> Found:
         self._leaves, self._rows = leaves, rows
-        own = apart.unequal_weights(rows) or [1] * topology.size()
+        own = gradient_difference.unequal_weights(rows) or [1] * topology.size()
         rank, total = topology.rank(), sum(own)
         before = sum(own[:rank])
         self._own_rows = (
@@ -131,7 +142,7 @@ class _Check:
         )
         self._state = self._variables()
         share(self._state)
-        compared = own_step_ways.Comparison(
+        compared = custom_step_semantics.Comparison(
             self._name,
             self._state,
             self._is_tensor,

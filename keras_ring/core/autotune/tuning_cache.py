@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring._version import __version__
-from keras_ring.core.autotune.knobs import Knob, Setting
+from keras_ring.core.autotune.search_space import Knob, Setting
 
 _FORMAT = 1
 # A larger file was not written by keras_ring.

@@ -4,7 +4,7 @@ It is not known which data a custom loop trains on. But the loop often calls one
 function, compiled by `tf.function`, that takes a batch, applies gradients and
 returns a loss: a step like that of Keras. So a function that is about to apply
 gradients while it is traced is traced once more, on the rows of this rank
-(`own_step_call`).
+(`custom_step_call`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.unchanged import (
-    living_metrics,
-    passes,
-    said,
+    data_passes,
+    metric_registry,
+    notices,
     script,
     update_search,
 )
-from keras_ring.unchanged.own_step_call import Call, rows_of
-from keras_ring.unchanged.said import say
+from keras_ring.unchanged.custom_step_call import Call, rows_of
+from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "a step of the program's own trains on all ranks"
@@ -43,7 +43,7 @@ def install(settings: AutoSettings) -> None:
     Args:
         settings: The `AutoSettings` of the program.
     """
-    living_metrics.install()
+    metric_registry.install()
     update_search.install()
     compiled = type(tf.function(lambda: None))
     patch_once(
@@ -94,9 +94,9 @@ def _is_in_loop() -> bool:
     return (
         tf.executing_eagerly()
         and not update_search.is_running()
-        and passes.current() is None
+        and data_passes.current() is None
         and whole_batch.current() is None
-        and not passes.is_alone()
+        and not data_passes.is_alone()
         and not tf.config.functions_run_eagerly()
     )
 
@@ -152,7 +152,9 @@ class OwnStep:
                 "gradients averaged over "
                 f"{topology.size()} ranks"
             )
-            said.say("explained; nothing is trained, and the program ends here")
+            notices.say(
+                "explained; nothing is trained, and the program ends here"
+            )
             sys.exit(0)
 
 
