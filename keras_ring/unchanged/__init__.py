@@ -3,7 +3,6 @@
 activation      start: the job, seeds and all hooks below
 settings        settings of `--auto`
 script          line of the program that the caller runs in
-notices         notices that are printed once
 data_passes     current pass over data, of `fit` or `evaluate`
 training        `fit` on all ranks
 single_batches  `train_on_batch` on all ranks

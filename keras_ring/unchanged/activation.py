@@ -9,10 +9,10 @@ import tensorflow as tf
 from tensorflow.python.framework import random_seed
 
 from keras_ring.core import job, shared_seed, topology
+from keras_ring.core.notices import say
 from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.startup import install
 from keras_ring.unchanged import settings as auto_settings
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _lock = threading.Lock()

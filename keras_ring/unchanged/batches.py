@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Dataset, Structure, Tensor
 from keras_ring.core import topology
+from keras_ring.core.notices import count, say
 from keras_ring.errors import AutoError
 from keras_ring.keras.agreement.same_data import require_same_arrays
 from keras_ring.keras.lanes.batch_source import BatchIterator, Source
@@ -28,7 +29,6 @@ from keras_ring.unchanged import (
     stateful_layers,
 )
 from keras_ring.unchanged.data_passes import Pass
-from keras_ring.unchanged.notices import count, say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "ranks have parts of the data of one process"

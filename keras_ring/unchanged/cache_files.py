@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from keras_ring._typing import Dataset
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.keras.lanes.patching import patch_once
-from keras_ring.unchanged.notices import say
 
 _PURPOSE = "each rank caches in a file of its own"
 

@@ -31,13 +31,13 @@ import tensorflow as tf
 
 from keras_ring._typing import Callback, Model, Variable
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.core.objects import as_bytes, broadcast_object
 from keras_ring.keras.callbacks.rank_zero_only import RankZeroOnly
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model import model_optimizers
 from keras_ring.unchanged import outside, random_state, results
-from keras_ring.unchanged.notices import say
 
 _PLAIN = (bool, int, float, str, type(None))
 # Methods that all ranks call equally often, which those for evaluated batches

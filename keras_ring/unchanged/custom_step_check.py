@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Structure, Tensor, Variable
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.steps import steps
@@ -38,7 +39,6 @@ from keras_ring.unchanged.custom_step_semantics import (
     Seen,
     is_equal,
 )
-from keras_ring.unchanged.notices import say
 
 Run = Callable[[Step, Sequence[Any]], Structure]
 

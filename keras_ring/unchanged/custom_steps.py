@@ -17,19 +17,18 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._typing import Structure
-from keras_ring.core import topology
+from keras_ring.core import notices, topology
+from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.unchanged import (
     data_passes,
     metric_registry,
-    notices,
     script,
     update_search,
 )
 from keras_ring.unchanged.custom_step_call import Call, rows_of
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "a step of the program's own trains on all ranks"

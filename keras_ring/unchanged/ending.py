@@ -6,7 +6,7 @@ import atexit
 import sys
 
 from keras_ring.core import topology
-from keras_ring.unchanged.notices import say
+from keras_ring.core.notices import say
 
 _has_trained = False
 

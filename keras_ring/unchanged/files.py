@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.unchanged import once, paths, script
-from keras_ring.unchanged.notices import say
 
 _PURPOSE = "rank 0 writes, and the others wait for it"
 _METHODS = ("save", "save_weights", "export")

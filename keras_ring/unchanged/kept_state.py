@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
@@ -31,7 +32,6 @@ from keras_ring.unchanged import (
     state_semantics,
 )
 from keras_ring.unchanged.custom_step_semantics import is_equal
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.recorded_state import Array, Assigned, Recorder
 from keras_ring.unchanged.state_semantics import Possible, Values, Way
 

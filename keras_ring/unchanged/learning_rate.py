@@ -6,13 +6,13 @@ import math
 
 from keras_ring._typing import Callback, Model
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
 from keras_ring.keras.callbacks.learning_rate_warmup import (
     LearningRateWarmupCallback,
 )
 from keras_ring.keras.lanes import compat
 from keras_ring.protocol import auto_options
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _SCALED = "_keras_ring_learning_rate_scaled"

@@ -26,13 +26,13 @@ from typing import Any, TypeVar
 
 from keras_ring.core import topology
 from keras_ring.core.meeting import Meeting, bytes_of_rank_0
+from keras_ring.core.notices import say
 from keras_ring.core.objects import as_bytes, from_bytes
 from keras_ring.errors import AutoError, JobEndedError
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.protocol import contract
 from keras_ring.unchanged import data_passes, script
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _Result = TypeVar("_Result")

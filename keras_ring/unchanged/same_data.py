@@ -21,11 +21,11 @@ import tensorflow as tf
 
 from keras_ring._typing import Dataset, Model, Operation, Structure, Tensor
 from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.notices import say
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
 from keras_ring.tensorflow import xla
-from keras_ring.unchanged.notices import say
 
 _SLOTS = 1024  # number of last batches whose digests are kept
 _DIGEST_BYTES = 8

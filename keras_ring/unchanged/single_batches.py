@@ -14,6 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Structure
+from keras_ring.core import notices
+from keras_ring.core.notices import say
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
@@ -31,7 +33,6 @@ from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import (
     data_passes,
     ending,
-    notices,
     occasions,
     results,
     same_data,
@@ -43,7 +44,6 @@ from keras_ring.unchanged import (
     update_search,
 )
 from keras_ring.unchanged.data_passes import Pass
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "single batches are divided between ranks"

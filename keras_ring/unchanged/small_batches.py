@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.core import topology
+from keras_ring.core.notices import count
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.batch_source import BatchIterator
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer.batch_rows import num_rows
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.unchanged import script
-from keras_ring.unchanged.notices import count
 
 # The message of TensorFlow when the assertion fails.
 _BEFORE, _AFTER = "keras_ring: a batch of", "has fewer rows than ranks"

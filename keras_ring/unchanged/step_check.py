@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Model, Structure
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
 from keras_ring.keras.agreement.next_batch import (
@@ -48,7 +49,6 @@ from keras_ring.unchanged import (
 )
 from keras_ring.unchanged.advice import IN_MODEL, REASONS, summary
 from keras_ring.unchanged.data_passes import Pass
-from keras_ring.unchanged.notices import say
 from keras_ring.unchanged.step_comparison import Comparison
 
 # An attribute of a model whose steps are checked: the number of its steps.

@@ -21,9 +21,9 @@ import tensorflow as tf
 from tensorflow.python.checkpoint import checkpoint, checkpoint_management
 
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.unchanged import once, paths, script
-from keras_ring.unchanged.notices import say
 
 _PURPOSE = "rank 0 writes files of TensorFlow, and the others wait"
 _SILENCE = "ranks that write no checkpoint"

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 
-from keras_ring.unchanged.notices import say
+from keras_ring.core.notices import say
 
 # By module: environment variables, with values by which nothing is recorded, as
 # the documentation of each tracker says. W&B takes "disabled", Neptune 1.x

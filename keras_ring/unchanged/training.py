@@ -18,7 +18,8 @@ from keras_ring._typing import (
     Structure,
     Tensor,
 )
-from keras_ring.core import topology
+from keras_ring.core import notices, topology
+from keras_ring.core.notices import count, say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 from keras_ring.keras.agreement import same_batch
@@ -53,7 +54,6 @@ from keras_ring.unchanged import (
     data_passes,
     ending,
     learning_rate,
-    notices,
     results,
     returned,
     same_data,
@@ -66,7 +66,6 @@ from keras_ring.unchanged import (
     whole_functions,
 )
 from keras_ring.unchanged.data_passes import Pass
-from keras_ring.unchanged.notices import count, say
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "a program of one process trains on all ranks"

@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from keras_ring._typing import Optimizer, Variable
 from keras_ring.core import topology
+from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.optimizer import reduction_guard, whole_batch
 from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
 from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import ending
-from keras_ring.unchanged.notices import say
 
 _IS_OURS = "_keras_ring_own_function"
 # The optimizers that are refused in a function that was traced before without

@@ -18,9 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring.core import notices
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.which import is_keras2
-from keras_ring.unchanged import activation, notices, once
+from keras_ring.unchanged import activation, once
 from keras_ring.unchanged.settings import AutoSettings
 
 ROWS, COLUMNS = 103, 5  # no multiple of a batch, nor of 2 or 3 ranks

@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from keras_ring.unchanged import notices, script
+from keras_ring.core import notices
+from keras_ring.unchanged import script
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._typing import Logs
-from keras_ring.core import native, topology
+from keras_ring.core import native, notices, topology
 from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.fit import one_writer, watching
 from keras_ring.keras.fit.figures import Figures
@@ -156,9 +156,10 @@ def _can_draw() -> bool:
 
 def _banner(watch: Watch, num_ranks: int) -> list[str]:
     hosts, threads = topology.cross_size(), _num_threads()
+    count = notices.count
     lines = [
-        f"{_counted(num_ranks, 'rank')} on {_counted(hosts, 'host')},"
-        f" {_counted(threads, 'thread')} each"
+        f"{count(num_ranks, 'rank')} on {count(hosts, 'host')},"
+        f" {count(threads, 'thread')} each"
     ]
     if num_ranks > 1:
         lines.append(f"reduction by {native.core().explain().splitlines()[0]}")
@@ -183,10 +184,6 @@ def _num_threads() -> int:
         or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
         or len(os.sched_getaffinity(0))
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _say(lines: Sequence[str]) -> None:

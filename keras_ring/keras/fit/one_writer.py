@@ -17,10 +17,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from absl import logging
-
 from keras_ring._typing import Callback, Logs, Model
-from keras_ring.core import telemetry, topology
+from keras_ring.core import notices, telemetry, topology
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
@@ -224,13 +222,10 @@ def announce_by(announce: Callable[[str, int, int, int], None]) -> None:
 def _say(name: str, first: int, second: int, count: int) -> None:
     """Warns once, on the second rank, that the first rank alone writes."""
     if topology.rank() == second:
-        logging.warning(
-            "keras_ring: rank %d alone writes what `%s` writes, for %d ranks%s."
-            " `kr.callbacks.EveryRank(callback)` has each rank write its own.",
-            first,
-            name,
-            count,
-            _BETTER.get(name, ""),
+        notices.warn(
+            f"rank {first} alone writes what `{name}` writes, for {count} "
+            f"ranks{_BETTER.get(name, '')}. `kr.callbacks.EveryRank(callback)` "
+            "has each rank write its own."
         )
 
 
