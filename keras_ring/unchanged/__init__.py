@@ -17,6 +17,7 @@ batches         part of a batch, or batches, that a rank has
 same_data       check that ranks have read the same data
 occasions       steps after which ranks compare, if there are no epochs
 step_check      check that steps on parts make the step on the whole
+tolerances      how far such results may be apart
 step_comparison  one step on a whole batch and on parts of it
 kept_state      state that steps keep without training it, same on all ranks
 state_semantics  ways in which values of ranks make that of one process

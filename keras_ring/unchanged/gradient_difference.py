@@ -10,12 +10,9 @@ from keras_ring._typing import Tensor
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.tensorflow import reductions
+from keras_ring.unchanged import tolerances
 
 Updates = list[tuple[str, Tensor]]
-
-# By the bytes of a type: tolerances for sums in another order, relative to the
-# largest gradient of the variable, and to that of all, whose terms may cancel.
-_TOLERANCES = {2: (0.1, 1e-2), 4: (1e-3, 1e-5), 8: (1e-9, 1e-12)}
 
 
 def unequal_weights(rows: int) -> list[int] | None:
@@ -81,7 +78,7 @@ def difference(
                 found = 1.0, f"of {path!r}, one of them is no number"
                 break
             size = min(of_whole.dtype.size, num_bytes)
-            of_one, of_all_ones = _TOLERANCES[size]
+            of_one, of_all_ones = tolerances.GRADIENTS[size]
             largest, apart = _largest(a), _largest(a - b)
             if apart > of_one * largest + of_all_ones * of_all:
                 found = 1.0, _shown(path, a, b, largest, apart)

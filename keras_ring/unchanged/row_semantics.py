@@ -17,17 +17,9 @@ import tensorflow as tf
 
 from keras_ring.core import reduce_ops
 from keras_ring.tensorflow import gathers, reductions
+from keras_ring.unchanged import tolerances
 
 Values = Sequence[npt.NDArray[np.generic]]
-
-# By the bytes of a type: tolerances relative to the value, and to the largest
-# of all values, because terms may cancel.
-_TOLERANCES = {
-    1: (0.0, 0.0),
-    2: (0.03, 1e-3),
-    4: (1e-4, 1e-6),
-    8: (1e-9, 1e-12),
-}
 
 
 class Way(enum.Enum):
@@ -122,8 +114,8 @@ def _tolerances_of(
     value: npt.NDArray[np.generic], num_bytes: int
 ) -> tuple[float, float]:
     if value.dtype.kind in "iubOSU":
-        return _TOLERANCES[8]
-    return _TOLERANCES[min(value.dtype.itemsize, num_bytes)]
+        return tolerances.VALUES[8]
+    return tolerances.VALUES[min(value.dtype.itemsize, num_bytes)]
 
 
 def _comparable(

@@ -27,12 +27,11 @@ from keras_ring._typing import Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.keras.optimizer.whole_batch import Step
 from keras_ring.tensorflow import reductions
+from keras_ring.unchanged import tolerances
 
 Array = npt.NDArray[Any]
-# Tolerances, by the bytes of a type: relative to the largest change, because
-# sums of means are made in another order; and in the last digits of the largest
-# value.
-_OF_CHANGE = {1: 0.0, 2: 0.03, 4: 1e-4, 8: 1e-9}
+# The tolerance in the last digits of the largest value, in addition to that of
+# the change.
 _LAST_DIGITS = 8
 # The smallest error of the share that is left of a sum, and the error from
 # which on the share counts as unknown.
@@ -248,7 +247,7 @@ class _Tried:
             change = max(_largest(each - self._before) for each in of_all)
             size = max(_largest(each) for each in (*of_all, self._before))
             digits = _LAST_DIGITS * topology.size() * _precision(dtype)
-            of_change = _OF_CHANGE[min(dtype.itemsize, num_bytes)]
+            of_change = tolerances.CHANGES[min(dtype.itemsize, num_bytes)]
             self._tolerance = of_change * change + digits * size
         # The share that is left of a sum, once ranks have averaged it.
         self.found = Left(1.0, 0.0)
