@@ -3,9 +3,9 @@
 // XLA runs calls with side effects in an order of its own, unless a data
 // dependency fixes it, and often one after another. So a call that waits must
 // come after everything that another rank may need before it gets there;
-// StartsAndWaits in keras_ring/tensorflow/ordering.py says what that is, and has it
-// lowered first. XLA does not know TensorFlow's control edges: an op that waits
-// takes the tickets of everything lowered before it.
+// StartsAndWaits in keras_ring/tensorflow/ordering.py says what that is, and
+// has it lowered first. XLA does not know TensorFlow's control edges: an op
+// that waits takes the tickets of everything lowered before it.
 #include <string>
 #include <vector>
 
