@@ -59,8 +59,8 @@ RANK = """
 import logging, sys, threading, warnings
 import keras_ring as kr
 kr.init()
-from keras_ring.core import sight
-sight.count("fit_steps", 120)
+from keras_ring.core import telemetry
+telemetry.count("fit_steps", 120)
 from absl import logging as absl_logging
 absl_logging.warning("keras_ring: of keras_ring")
 logging.getLogger("mine").error("of the program")

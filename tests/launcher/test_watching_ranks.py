@@ -22,16 +22,16 @@ import json, os, sys, time
 from pathlib import Path
 import numpy as np
 import keras_ring as kr
-from keras_ring.core import sight
+from keras_ring.core import telemetry
 kr.init()
 here = Path(sys.argv[1])
 value = np.ones(1000, "float32")
 step = 0
 while not (here / f"tell{step}").exists():
-    with sight.activity("data"):
+    with telemetry.activity("data"):
         time.sleep(0.02 * kr.rank())
-    sight.count("samples", 32)
-    sight.count("fit_steps")
+    telemetry.count("samples", 32)
+    telemetry.count("fit_steps")
     kr.allreduce(value, name="value")
     # All ranks leave the loop after the same step.
     step += 1

@@ -104,8 +104,8 @@ def test_what_is_handled_when_the_program_leaves(core, status, told):
 
 def test_leaving_goes_on_as_before():
     program = (
-        "from keras_ring.core import caught; import sys\n"
-        "caught.install()\nsys.exit('text')"
+        "from keras_ring.core import last_exception; import sys\n"
+        "last_exception.install()\nsys.exit('text')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
