@@ -34,6 +34,16 @@ def figures(package: Path) -> dict[str, int]:
         for module in floors.imported_modules(text)
         if module.startswith("keras_ring.")
     }
+    folders = {room.folder for room in rooms.ROOMS}
+    of_folders = {
+        (upper.partition("/")[0], lower.partition("/")[0])
+        for upper, lower in arrows
+    }
+    of_folders = {
+        (upper, lower)
+        for upper, lower in of_folders
+        if upper != lower and upper in folders and lower in folders
+    }
     known = [room.path for room in rooms.ROOMS if not room.is_face]
     arrows = {
         (upper, lower)
@@ -42,6 +52,8 @@ def figures(package: Path) -> dict[str, int]:
     }
     words = [word for text in texts.values() for word in _first_words(text)]
     return {
+        "folders and modules at the top": len(folders),
+        "arrows between these": len(of_folders),
         "rooms": len(known),
         "floors": max(_floor_of(room) for room in known),
         "arrows between rooms": len(arrows),

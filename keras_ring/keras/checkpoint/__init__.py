@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from keras_ring._typing import Model, Optimizer
 from keras_ring.keras.checkpoint import background_write, training_state
+from keras_ring.keras.model.model_state import check_model
 from keras_ring.keras.model.moving_statistics import averaged_statistics
 
 
@@ -61,6 +62,7 @@ def save(
             Defaults to `None`.
 
     Raises:
+        TypeError: If `model` is no `keras.Model`.
         ValueError: If an argument is wrong, or the model is not built.
         CheckpointError: On all ranks, with the cause, if rank 0 could not
             write this checkpoint or the last asynchronous one.
@@ -73,6 +75,7 @@ def save(
             kr.checkpoint.save(model, "checkpoints", step + 1)
     ```
     """
+    check_model(model, "checkpoint.save")
     with averaged_statistics(model, average_statistics):
         training_state.save(
             model,
@@ -147,6 +150,7 @@ def restore(
         is unchanged then.
 
     Raises:
+        TypeError: If `model` is no `keras.Model`.
         ValueError: If the model is not built.
         CheckpointError: On all ranks, if there are checkpoints, but all of
             them are damaged, or if the newest good one is of another model.
@@ -156,6 +160,7 @@ def restore(
     start = kr.checkpoint.restore(model, "checkpoints") or 0
     ```
     """
+    check_model(model, "checkpoint.restore")
     manifest = training_state.restore(
         model,
         directory,

@@ -13,7 +13,7 @@ from keras_ring.core.process_sets import (
 )
 from keras_ring.keras.agreement import shared_paths
 from keras_ring.keras.lanes import compat
-from keras_ring.keras.model import adapted_layers, model_optimizers
+from keras_ring.keras.model import adapted_layers, model_optimizers, model_state
 from keras_ring.keras.model.synchronized_normalization import require_all_ranks
 from keras_ring.keras.model.variables import share
 from keras_ring.keras.optimizer import initial_values
@@ -62,6 +62,7 @@ def broadcast_model(
             to all ranks.
 
     Raises:
+        TypeError: If `model` is no `keras.Model`.
         ValueError: If `root_rank` is not a member, or the ranks have different
             models, or a layer with `synchronized=True` is trained by some of
             the ranks.
@@ -72,6 +73,7 @@ def broadcast_model(
     kr.broadcast_model(model)
     ```
     """
+    model_state.check_model(model, "broadcast_model")
     if is_alone(process_set):
         return
     require_all_ranks(model, process_set)

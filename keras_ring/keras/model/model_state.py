@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Model, Optimizer, Variable
 from keras_ring.errors import CheckpointError
-from keras_ring.keras.lanes import compat
+from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.model.consistency import compared_weights
 from keras_ring.keras.model.model_optimizers import (
@@ -25,6 +25,23 @@ from keras_ring.keras.model.model_optimizers import (
 from keras_ring.tensorflow.names import variable_path
 
 _OVERHEAD = 8192  # bytes for each variable in a file
+
+
+def check_model(model: Any, function: str) -> None:
+    """Raises an error if an object is not a model of the program's Keras.
+
+    Args:
+        model: The object.
+        function: String, the public name of the function that got it.
+
+    Raises:
+        TypeError: If it is something else, such as a path.
+    """
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`kr.{function}` takes a `keras.Model` as its first argument. "
+            f"Received: {model!r} of type {type(model).__name__}."
+        )
 
 
 def state_variables(
