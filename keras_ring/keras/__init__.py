@@ -1,5 +1,6 @@
 """Everything for Keras: the models, optimizers and loops of a program.
 
+scope          the part of a program that runs now
 lanes          what differs between Keras 2 and Keras 3
 agreement      what ranks must have in common
 optimizer      gradients: reduction, optimizers, tape, schedules

@@ -8,7 +8,6 @@ assigned, and not after the step.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from keras_ring._typing import Tensor, Variable
+from keras_ring.keras import scope
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.tensorflow.autograph import do_not_convert
 
@@ -36,11 +36,6 @@ class Watcher(Protocol):
             variable: A `tf.Variable`, which still has its old value.
             value: Tensor of its type, the value that is to be assigned.
         """
-
-
-_watcher: contextvars.ContextVar[Watcher | None] = contextvars.ContextVar(
-    "keras_ring_assignments", default=None
-)
 
 
 def install() -> None:
@@ -64,15 +59,12 @@ def watched_by(watcher: Watcher | None) -> Iterator[None]:
     Args:
         watcher: The `Watcher`, or `None` for none.
     """
-    token = _watcher.set(watcher)
-    try:
+    with scope.inside(watcher=watcher):
         yield
-    finally:
-        _watcher.reset(token)
 
 
 def _of(variable: Variable) -> Watcher | None:
-    watcher = _watcher.get()
+    watcher: Watcher | None = scope.current().watcher
     if watcher is None or not watcher.wants(variable):
         return None
     return watcher

@@ -7,11 +7,11 @@ different places, which find the pass here.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Iterator
 from typing import TypeVar
 
 from keras_ring._typing import Model, Structure
+from keras_ring.keras import scope
 from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.optimizer.mixin import distributed_settings
@@ -46,46 +46,31 @@ class Pass:
 
 _PassOrNone = TypeVar("_PassOrNone", Pass, None)
 
-_current: contextvars.ContextVar[Pass | None] = contextvars.ContextVar(
-    "keras_ring_pass", default=None
-)
-
 
 def current() -> Pass | None:
     """Returns the pass of all ranks that the caller runs in, or `None`."""
     # A callback that runs on one rank is in none, though `fit` calls it.
-    return None if one_writer.is_writing_alone() else _current.get()
+    return None if one_writer.is_writing_alone() else scope.current().data_pass
 
 
 @contextlib.contextmanager
 def running(found: _PassOrNone) -> Iterator[_PassOrNone]:
     """Sets the current pass in the context, `None` for none."""
-    token = _current.set(found)
-    try:
+    with scope.inside(data_pass=found):
         yield found
-    finally:
-        _current.reset(token)
-
-
-_alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_alone", default=False
-)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Marks the code in the context as run by this rank on its own."""
-    token = _alone.set(True)
-    try:
+    with scope.inside(is_alone=True):
         with running(None):
             yield
-    finally:
-        _alone.reset(token)
 
 
 def is_alone() -> bool:
     """Returns whether the caller runs on this rank on its own."""
-    return _alone.get() or one_writer.is_writing_alone()
+    return scope.current().is_alone or one_writer.is_writing_alone()
 
 
 def is_of_all_ranks(model: Model, data: Structure) -> bool:

@@ -17,7 +17,6 @@ are an error that names the line of the program.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 import sys
 import threading
@@ -29,6 +28,7 @@ from keras_ring.core.meeting import Meeting, bytes_of_rank_0
 from keras_ring.core.notices import say
 from keras_ring.core.objects import as_bytes, from_bytes
 from keras_ring.errors import AutoError, JobEndedError
+from keras_ring.keras import scope
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.protocol import contract
@@ -45,9 +45,6 @@ _SAID_SHARE = 1 / 10
 _ALONE_SHARE = 1 / 30
 # An attribute of errors that all ranks have raised.
 _SHARED = "_keras_ring_on_all_ranks"
-_running: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_once", default=False
-)
 _pid = 0
 _rank = 0
 _wait = float(AutoSettings().wait)
@@ -82,23 +79,20 @@ def _noted(ask: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_running() -> bool:
     """Returns whether the caller runs in a call that is made once."""
-    return _running.get()
+    return scope.current().is_once
 
 
 @contextlib.contextmanager
 def running() -> Iterator[None]:
     """Marks the code in the context as part of a call that is made once."""
-    token = _running.set(True)
-    try:
+    with scope.inside(is_once=True):
         yield
-    finally:
-        _running.reset(token)
 
 
 def is_of_all_ranks() -> bool:
     """Returns whether the other ranks reach the present call, too."""
     return (
-        not _running.get()
+        not scope.current().is_once
         and not one_writer.is_writing_alone()
         and threading.current_thread() is threading.main_thread()
         and os.getpid() == _pid

@@ -11,7 +11,6 @@ wait until rank 0 has closed its own.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import os
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from tensorflow.python.checkpoint import checkpoint, checkpoint_management
 
 from keras_ring.core import topology
 from keras_ring.core.notices import say
+from keras_ring.keras import scope
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.unchanged import once, paths, script
 
@@ -31,10 +31,6 @@ _SILENCE = "ranks that write no checkpoint"
 _PATH = "_keras_ring_path"
 
 _BY_NAME = ("path", "export_dir", "filename", "logdir")
-
-_silent: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_silent_checkpoint", default=False
-)
 
 
 def install() -> None:
@@ -114,17 +110,14 @@ def _checkpoint_once(save: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    token = _silent.set(True)
-    try:
+    with scope.inside(is_checkpoint_silent=True):
         yield
-    finally:
-        _silent.reset(token)
 
 
 def _unless_silent(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_unless_silent(*args: Any, **kwargs: Any) -> Any:
-        if not _silent.get():
+        if not scope.current().is_checkpoint_silent:
             return write(*args, **kwargs)
         # The path of the checkpoint, as the original returns it.
         return kwargs.get("file_prefix", args[-1] if args else None)

@@ -7,7 +7,6 @@ in the trace is first made to average them (`reduction_guard.adopt_by`).
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from keras_ring._typing import Optimizer, Variable
 from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras import scope
 from keras_ring.keras.optimizer import reduction_guard, whole_batch
 from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
@@ -24,15 +24,6 @@ from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import ending
 
 _IS_OURS = "_keras_ring_own_function"
-# The optimizers that are refused in a function that was traced before without
-# them, and that applies gradients only now.
-_noted: contextvars.ContextVar[list[Optimizer] | None] = contextvars.ContextVar(
-    "keras_ring_noted_optimizers", default=None
-)
-# The name of the function that is traced.
-_traced: contextvars.ContextVar[str | None] = contextvars.ContextVar(
-    "keras_ring_traced_step", default=None
-)
 
 
 def install() -> None:
@@ -42,7 +33,7 @@ def install() -> None:
 
 def is_running() -> bool:
     """Returns whether the caller runs in a trace that is made here."""
-    return _traced.get() is not None
+    return scope.current().traced_function is not None
 
 
 @contextlib.contextmanager
@@ -52,16 +43,13 @@ def noting() -> Iterator[list[Optimizer]]:
     This is for functions that apply gradients for some arguments alone.
     """
     found: list[Optimizer] = []
-    token = _noted.set(found)
-    try:
+    with scope.inside(noted_optimizers=found):
         yield found
-    finally:
-        _noted.reset(token)
 
 
 def note(optimizer: Optimizer) -> None:
     """Records an optimizer that is about to be refused."""
-    found = _noted.get()
+    found = scope.current().noted_optimizers
     if found is not None and not tf.executing_eagerly():
         found.append(optimizer)
 
@@ -73,11 +61,8 @@ def tracing(name: str) -> Iterator[None]:
     Args:
         name: String, the name of the function in the program.
     """
-    token = _traced.set(name)
-    try:
+    with scope.inside(traced_function=name):
         yield
-    finally:
-        _traced.reset(token)
 
 
 def compiled(function: Callable[..., Any], jit_compile: Any = None) -> Any:
@@ -138,7 +123,7 @@ def variables_of(
 
 
 def _adopt(optimizer: Optimizer) -> bool:
-    name = _traced.get()
+    name = scope.current().traced_function
     if name is None or tf.executing_eagerly():
         return False
     distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))

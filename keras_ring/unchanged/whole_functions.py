@@ -13,7 +13,6 @@ is updated so has counted the same on all ranks, and is not added up over them.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +21,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Metric, Model, Structure, Tensor, Variable
 from keras_ring.errors import AutoError
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import whole_batch, whole_rows
@@ -30,10 +30,6 @@ from keras_ring.unchanged import script
 
 _PURPOSE = "a function of the program's own is computed of all rows"
 _COUNTS_ALL = "_keras_ring_counts_all_rows"
-# Whether updates of metrics are with the rows of all ranks now.
-_of_all: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_of_all_rows", default=False
-)
 
 
 def install() -> None:
@@ -153,7 +149,7 @@ def _update_metrics(
 ) -> None:
     given = y_true, y_pred, sample_weight
     step = whole_batch.current()
-    if _of_all.get():
+    if scope.current().is_of_all_rows:
         for metric in metrics:
             _update(metric, given)
         return
@@ -201,12 +197,9 @@ def _of_all_ranks(step: Step, given: Structure) -> Structure:
 @contextlib.contextmanager
 def _whole(step: Step) -> Iterator[None]:
     """Makes the code in the context run on a whole batch, on each rank."""
-    token = _of_all.set(True)
-    try:
+    with scope.inside(is_of_all_rows=True):
         with whole_batch.step(WholeStep(step.process_set, step.captured)):
             yield
-    finally:
-        _of_all.reset(token)
 
 
 @contextlib.contextmanager

@@ -146,6 +146,8 @@ def quoted_problems(text: str, modules: Collection[str]) -> list[str]:
     ]
 
 
+_CONTEXT = re.compile(r"\bContextVar\(")
+_WITH_CONTEXT = ("keras/scope.py", "tensorflow/xla.py")
 _PICKLES = ("pickle", "cloudpickle", "marshal", "shelve", "dill")
 _UNPICKLING = (
     "protocol/code_sources.py",
@@ -175,6 +177,9 @@ def python_problems(path: str, text: str) -> list[str]:
         # links or from private files.
         if module in _PICKLES and path not in _UNPICKLING:
             problems.append(f"imports {module}; only {_UNPICKLING} do")
+    # What runs now is found in one place.
+    if _CONTEXT.search(text) and path not in _WITH_CONTEXT:
+        problems.append(f"has a context variable; only {_WITH_CONTEXT} do")
     return problems + floor_problems(path, modules)
 
 

@@ -61,7 +61,7 @@ def _parts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_LANES = ("keras/lanes",)
+_LANES = ("keras/scope", "keras/lanes")
 _OPS = ("protocol", "core", "tensorflow", *_LANES)
 _AGREEMENT = (*_OPS, "keras/agreement")
 _OPTIMIZER = (*_AGREEMENT, "keras/optimizer")
@@ -128,7 +128,16 @@ ROOMS = (
         uses=("protocol", "core"),
         pulls=_parts("programs", "parity", "examples"),
     ),
-    Room("keras/lanes", "what differs between Keras 2 and Keras 3"),
+    Room(
+        "keras/scope",
+        "the part of a program that runs now: its `fit`, pass over data, step",
+        needs=Needs.LITTLE,
+    ),
+    Room(
+        "keras/lanes",
+        "what differs between Keras 2 and Keras 3",
+        uses=("keras/scope",),
+    ),
     Room(
         "keras/agreement",
         "what ranks must have in common: paths, values, data, the end of a "

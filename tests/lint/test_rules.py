@@ -135,6 +135,8 @@ def test_only_one_file_reads_the_environment():
         ("core/autotune/worker.py", "from keras import ops", True),
         ("core/job.py", "from keras_ring.keras.startup import install", True),
         ("launch/job.py", "import pickle", True),
+        ("unchanged/once.py", "_x = ContextVar('x', default=0)", True),
+        ("keras/scope.py", "_x = ContextVar('x', default=0)", False),
         (
             "keras/data/epochs.py",
             "def f():\n    from cloudpickle import loads",

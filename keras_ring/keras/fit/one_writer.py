@@ -12,13 +12,13 @@ After batches that a resumed training skips, nothing is written again either.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_ring._typing import Callback, Logs, Model
 from keras_ring.core import notices, telemetry, topology
+from keras_ring.keras import scope
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
@@ -52,10 +52,6 @@ _SILENT = "_keras_ring_silent"
 _OTHERS_SILENT = "_keras_ring_others_silent"
 _EVERY_RANK = "_keras_ring_every_rank"
 
-_writing_alone: contextvars.ContextVar[bool] = contextvars.ContextVar(
-    "keras_ring_writing_alone", default=False
-)
-
 
 def on_every_rank(callback: Callback) -> Callback:
     """Marks a callback, or a class of them, to run on all ranks; returns it."""
@@ -84,17 +80,14 @@ def is_silent(callback: Callback) -> bool:
 
 def is_writing_alone() -> bool:
     """Returns whether the caller runs in a write of this rank alone."""
-    return _writing_alone.get()
+    return scope.current().is_writing_alone
 
 
 @contextlib.contextmanager
 def writing_alone() -> Iterator[None]:
     """Marks the code in the context as run by this rank alone."""
-    token = _writing_alone.set(True)
-    try:
+    with scope.inside(is_writing_alone=True):
         yield
-    finally:
-        _writing_alone.reset(token)
 
 
 def install() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import inspect
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 from keras_ring._typing import Callback, Model
 from keras_ring.core import native
 from keras_ring.core.process_sets import is_alone
+from keras_ring.keras import scope
 from keras_ring.keras.fit import input_wait, observed_fit
 from keras_ring.keras.fit.watch import Watch
 from keras_ring.keras.lanes import keras
@@ -23,9 +23,6 @@ from keras_ring.keras.optimizer.trained_by import trained_by
 
 _PURPOSE = "it is measured, and shown for all ranks"
 
-_current: contextvars.ContextVar[Watch | None] = contextvars.ContextVar(
-    "keras_ring_watch", default=None
-)
 _make_bar: Callable[[], Callback] | None = None
 
 
@@ -52,21 +49,22 @@ def install(make_bar: Callable[[], Callback] | None = None) -> None:
 
 def current() -> Watch | None:
     """Returns the `Watch` of the `fit` that the caller runs in, or `None`."""
-    return _current.get()
+    watch: Watch | None = scope.current().watch
+    return watch
 
 
 def _watched(fit: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fit)
     def watched(self: Model, *args: Any, **kwargs: Any) -> Any:
         # A `fit` of a callback is part of the one around it.
-        if not native.core().is_initialized() or _current.get() is not None:
+        if (
+            not native.core().is_initialized()
+            or scope.current().watch is not None
+        ):
             return fit(self, *args, **kwargs)
         watch = Watch(self, args[0] if args else kwargs.get("x"))
-        token = _current.set(watch)
-        try:
+        with scope.inside(watch=watch):
             return fit(self, *args, **kwargs)
-        finally:
-            _current.reset(token)
             watch.close()
 
     return watched
@@ -77,7 +75,7 @@ def _with_watch(add: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(add)
     def add_with_watch(self: Any, *args: Any, **kwargs: Any) -> None:
-        watch = _current.get()
+        watch = scope.current().watch
         if watch is None or watch.is_called:
             add(self, *args, **kwargs)
             return

@@ -8,7 +8,6 @@ has the numbers that its rows have in the whole, or they are constants.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_ring._typing import DType, Tensor
+from keras_ring.keras import scope
 
 
 class Rows(NamedTuple):
@@ -145,12 +145,9 @@ def graph_seed(rank: int) -> Iterator[None]:
     Args:
         rank: Integer, the rank of this process.
     """
-    token = _rank.set(rank)
-    try:
+    with scope.inside(rank_of_numbers=rank):
         with _graph_seed(rank):
             yield
-    finally:
-        _rank.reset(token)
 
 
 def of_rank(seed: Tensor) -> Tensor:
@@ -159,7 +156,7 @@ def of_rank(seed: Tensor) -> Tensor:
     Args:
         seed: Tensor of two integers, a seed that all ranks have drawn.
     """
-    rank = _rank.get()
+    rank = scope.current().rank_of_numbers
     if not rank:
         return seed
     return seed + tf.constant([rank * _SEED_STEP, rank], seed.dtype)
@@ -180,7 +177,3 @@ def _graph_seed(rank: int) -> Iterator[None]:
 
 
 _SEED_STEP = 1_000_003
-# The rank, in a step that runs or is traced here.
-_rank: contextvars.ContextVar[int] = contextvars.ContextVar(
-    "keras_ring_rank_of_numbers", default=0
-)

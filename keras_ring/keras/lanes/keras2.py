@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import importlib
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import keras2_variables
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
@@ -297,12 +297,6 @@ def tf_variable(variable: Variable) -> Variable:
     return variable
 
 
-# The masks of the elements of the loss that is computed now.
-_mask: contextvars.ContextVar[list[Tensor] | None] = contextvars.ContextVar(
-    "keras_ring_mask", default=None
-)
-
-
 def hook_losses(
     shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
     is_part: Callable[[], bool],
@@ -338,11 +332,8 @@ def _shares_losses(
     @functools.wraps(call)
     def call_and_share(self: Any, *args: Any, **kwargs: Any) -> Tensor:
         masks: list[Tensor] = []
-        token = _mask.set(masks)
-        try:
+        with scope.inside(masks=masks):
             loss = call(self, *args, **kwargs)
-        finally:
-            _mask.reset(token)
         if self.reduction == keras.losses.Reduction.NONE:
             return loss
         if self.reduction == keras.losses.Reduction.SUM:
@@ -366,7 +357,7 @@ def _notes_mask(
         losses: Tensor, sw: Tensor, mask: Tensor, reduction: str
     ) -> Tensor:
         weights = apply(losses, sw, mask, reduction)
-        noted = _mask.get()
+        noted = scope.current().masks
         if mask is None or noted is None:
             return weights
         noted.append(mask)

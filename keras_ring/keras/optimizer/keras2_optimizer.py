@@ -9,7 +9,6 @@ used.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -25,6 +24,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import keras2_variables
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
@@ -139,12 +139,9 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         given = keras2_own_methods.with_tape(self, minimize, args, kwargs)
         if given is None:
             return minimize(*args, **kwargs)
-        token = _minimizing.set(_Minimizing(self, given.is_comparison))
-        try:
+        with scope.inside(minimizing=_Minimizing(self, given.is_comparison)):
             arguments = given.arguments
             return minimize(*arguments.args, **arguments.kwargs)
-        finally:
-            _minimizing.reset(token)
 
     @do_not_convert
     def apply_gradients(
@@ -156,7 +153,7 @@ class _ReducingMixin(_Keras2CopyableMixin, ReducingMixin):
         apply = _with_pairs_first(
             cast(Any, super()).apply_gradients, args, kwargs
         )
-        minimizing = _minimizing.get()
+        minimizing = scope.current().minimizing
         if minimizing is not None and minimizing.optimizer is self:
             if minimizing.is_comparison:
                 return cast(Any, self).iterations
@@ -193,12 +190,6 @@ class _LegacyReducingMixin(_ReducingMixin):
 class _Minimizing(NamedTuple):
     optimizer: Optimizer
     is_comparison: bool
-
-
-# The optimizer whose `minimize` is running with a tape that reduces.
-_minimizing: contextvars.ContextVar[_Minimizing | None] = (
-    contextvars.ContextVar("keras_ring_minimizing", default=None)
-)
 
 
 def _with_pairs_first(

@@ -19,7 +19,6 @@ Where gradients are reduced:
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -29,6 +28,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 from keras_ring.core import process_sets, topology
+from keras_ring.keras import scope
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import (
@@ -55,11 +55,6 @@ from keras_ring.keras.optimizer.reduction import (
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.tensorflow.sparse import map_gradient
 
-# The variables and the names of the gradients that an accumulating optimizer
-# will pass to its `_clip_gradients`.
-_update_step: contextvars.ContextVar[
-    tuple[list[Variable], list[str]] | None
-] = contextvars.ContextVar("keras_ring_update_step", default=None)
 # The methods of an optimizer that get the gradients of a step before it
 # accumulates them.
 _OF_EACH_STEP = ("apply", "apply_gradients", "_backend_apply_gradients")
@@ -177,7 +172,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
         # to be used, in a branch that depends on the number of the step, which
         # all ranks share.
         settings = self._settings
-        if (pending := _update_step.get()) is not None:
+        if (pending := scope.current().accumulated) is not None:
             sources, names = pending
             local = local_variables_of(self)
             grads = reduce_gradients(grads, sources, settings, names, local)
@@ -323,11 +318,8 @@ def _reduce_on_update(
         for gradient, source in zip(gradients, sources, strict=True)
         if gradient is not None and not _is_overwritten(source)
     ]
-    token = _update_step.set((accumulated, gradient_names(accumulated)))
-    try:
+    with scope.inside(accumulated=(accumulated, gradient_names(accumulated))):
         yield
-    finally:
-        _update_step.reset(token)
 
 
 def _is_overwritten(variable: Variable) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Iterator
 
-_allowed = contextvars.ContextVar("keras_ring_allowed", default=False)
+from keras_ring.keras import scope
 
 
 def are_allowed() -> bool:
     """Returns whether the caller runs inside `allow_local_updates()`."""
-    return _allowed.get()
+    return scope.current().allows_local_updates
 
 
 @contextlib.contextmanager
@@ -33,8 +32,5 @@ def allow_local_updates() -> Iterator[None]:
         optimizer.apply(gradients, weights)
     ```
     """
-    token = _allowed.set(True)
-    try:
+    with scope.inside(allows_local_updates=True):
         yield
-    finally:
-        _allowed.reset(token)

@@ -18,7 +18,6 @@ Gradients count as reduced if one of these holds.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,6 +35,7 @@ from keras_ring._typing import (
 )
 from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import (
@@ -48,8 +48,6 @@ from keras_ring.keras.optimizer.whole_batch import Step
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.tensorflow.names import variable_path
 
-_reduced = contextvars.ContextVar("keras_ring_reduced", default=False)
-
 _PURPOSE = "updates of one rank alone are errors"
 _APPLIED = "_keras_ring_applied"
 
@@ -57,16 +55,13 @@ _APPLIED = "_keras_ring_applied"
 @contextlib.contextmanager
 def reduced() -> Iterator[None]:
     """Declares that the gradients of the updates inside were reduced."""
-    token = _reduced.set(True)
-    try:
+    with scope.inside(is_reduced=True):
         yield
-    finally:
-        _reduced.reset(token)
 
 
 def is_reduced() -> bool:
     """Returns whether the caller runs inside `reduced()`."""
-    return _reduced.get()
+    return scope.current().is_reduced
 
 
 def require_unreduced(
@@ -225,7 +220,7 @@ def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_left_alone() -> bool:
     return (
-        _reduced.get()
+        scope.current().is_reduced
         or local_updates.are_allowed()
         or not topology.is_initialized()
         or topology.size() == 1

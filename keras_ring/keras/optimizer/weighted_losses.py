@@ -23,7 +23,6 @@ this kind.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,6 +33,7 @@ from absl import logging
 from keras_ring._typing import Model, Optimizer, Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, shares_nothing
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import whole_batch
@@ -143,19 +143,12 @@ def _warn_once(rank: int) -> None:
 
 Losses = Weighting | OfWholeBatch | Unweighted
 
-_active: contextvars.ContextVar[Losses | None] = contextvars.ContextVar(
-    "keras_ring_weighting", default=None
-)
-
 
 @contextlib.contextmanager
 def weighting(found: Losses) -> Iterator[None]:
     """Registers the losses that Keras computes inside with `found`."""
-    token = _active.set(found)
-    try:
+    with scope.inside(losses=found):
         yield
-    finally:
-        _active.reset(token)
 
 
 def factor_of(weight: Tensor, process_set: ProcessSet) -> Tensor:
@@ -182,7 +175,7 @@ def check_losses(settings: ReductionSettings, what: str) -> None:
         ValueError: If `weighted` is set, and the update is not that of a `fit`
             with losses of Keras.
     """
-    found = _active.get()
+    found = scope.current().losses
     if isinstance(found, Unweighted):
         found.warn()
     if not settings.weighted:
@@ -239,7 +232,7 @@ def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
 
 
 def _shared(loss: Tensor, divisor: Divisor | None, of_data: bool) -> Tensor:
-    found = _active.get()
+    found = scope.current().losses
     return loss if found is None else found.shared(loss, divisor, of_data)
 
 

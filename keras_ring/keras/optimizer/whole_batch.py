@@ -28,7 +28,6 @@ without rows has the loss 0.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -43,6 +42,7 @@ from keras_ring._typing import (
 )
 from keras_ring.core import reduce_ops
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.keras import scope
 from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer.batch_rows import (
@@ -329,24 +329,17 @@ class WholeStep(Step):
         return loss
 
 
-_current: contextvars.ContextVar[Step | None] = contextvars.ContextVar(
-    "keras_ring_step", default=None
-)
-
-
 def current() -> Step | None:
     """Returns the step that the caller runs in, or is traced in."""
-    return _current.get()
+    step: Step | None = scope.current().part
+    return step
 
 
 @contextlib.contextmanager
 def step(found: Step) -> Iterator[None]:
     """Sets the current step for the computations inside."""
-    token = _current.set(found)
-    try:
+    with scope.inside(part=found):
         yield
-    finally:
-        _current.reset(token)
 
 
 def install() -> None:
@@ -364,7 +357,7 @@ def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
         *args: Any,
         **kwargs: Any,
     ) -> Structure:
-        step = _current.get()
+        step = scope.current().part
         # A gradient by a tensor may be part of a loss, as a gradient penalty.
         of_weights = all(
             variable_path(source) is not None
