@@ -330,7 +330,8 @@ const Row kRows[] = {
      ShowTime<&Options::start_timeout>, false},
     {"SHUTDOWN_TIMEOUT", "seconds",
      "How long a rank that leaves the job waits until the other ranks have "
-     "agreed to its end. Then it leaves without.",
+     "agreed to its end. Then it leaves without. Where MPI has started the "
+     "ranks, its own end may take twice as long after a rank was lost.",
      PositiveTimeField<&Options::shutdown_timeout>,
      ShowTime<&Options::shutdown_timeout>, false},
     {"COLLECTIVE", "auto, or a backend",

@@ -225,8 +225,11 @@ def _at_exit() -> None:
     another one was lost, it need not wait for that, and the launcher or
     scheduler wants the whole job to end.
     """
-    broken = bool(native.core().job_error())
+    core = native.core()
+    broken = bool(core.job_error())
     failed = broken and bool(last_exception.reason())
+    # Asked now, while there is a job.
+    timeout = core.option("KERAS_RING_SHUTDOWN_TIMEOUT") if failed else ""
     last_exception.write()
     shutdown()
     # `last_value` is set for uncaught exceptions only, so `sys.exit(code)`
@@ -235,7 +238,7 @@ def _at_exit() -> None:
     # Not if others have only left earlier: MPI ends when all processes have
     # reached their end, however long that takes.
     if failed:
-        mpi.limit_finalize()
+        mpi.limit_finalize(2.0 * float(timeout))
     if not (broken and uncaught) or sys.flags.interactive:
         return
     atexit.unregister(_at_exit)

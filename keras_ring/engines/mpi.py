@@ -148,21 +148,20 @@ def _plane(communicator: Communicator) -> str:
     return " ".join(map(str, words))
 
 
-# Limit on the time that MPI takes to end. It may wait for lost ranks.
-_FINALIZE_SECONDS = 10.0
-
-
-def limit_finalize() -> None:
+def limit_finalize(seconds: float) -> None:
     """Limits the time that MPI takes to end after a job was lost.
 
     The processes of MPI end together. If one was lost, the others may wait for
-    it without end; SIGALRM ends them after `_FINALIZE_SECONDS`.
+    it without end; SIGALRM ends them.
+
+    Args:
+        seconds: Float, the limit.
     """
     module = sys.modules.get("mpi4py.MPI")
     if module is None or not module.Is_initialized() or module.Is_finalized():
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, _FINALIZE_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 OPEN_MPI = MpiEngine(

@@ -498,11 +498,10 @@ def test_a_communicator_of_one_process(monkeypatch):
 ENDING = """
 import sys, time, types
 from keras_ring.engines import mpi
-mpi._FINALIZE_SECONDS = 0.1
 sys.modules["mpi4py.MPI"] = types.SimpleNamespace(
     Is_initialized=lambda: {initialized}, Is_finalized=lambda: {finalized}
 )
-mpi.limit_finalize()
+mpi.limit_finalize(0.1)
 time.sleep(0.5 if {finalized} or not {initialized} else 60)
 """
 
