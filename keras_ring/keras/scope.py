@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What runs now, in this thread.
+    """The state of the program in this thread, at this moment.
 
     Attributes:
         watch: The `Watch` of `fit` (`fit.watching`).
