@@ -90,11 +90,14 @@ Result<Request> RequestOf(const KrRequestSpec& spec) {
   return request;
 }
 
-class CallbackEvent final : public ReadyEvent {
+class CallbackEvent final : public Event {
  public:
   CallbackEvent(void (*wait)(void*), void* context)
       : wait_(wait), context_(context) {}
-  void Wait() const override { wait_(context_); }
+  Status Wait() const override {
+    wait_(context_);
+    return OkStatus();
+  }
 
  private:
   void (*const wait_)(void*);

@@ -9,7 +9,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/deadline.h"
-#include "csrc/base/device.h"
+#include "csrc/device/device.h"
 #include "csrc/base/idle_limit.h"
 #include "csrc/base/meter.h"
 #include "csrc/base/options.h"

@@ -34,7 +34,20 @@ void Collective::Tune(Tunable tunable, int64_t value) {
   }
 }
 
+CallArgs& CallOf(CollectiveArgs& args) {
+  return std::visit([](auto& call) -> CallArgs& { return call; }, args);
+}
+
+const CallArgs& CallOf(const CollectiveArgs& args) {
+  return std::visit([](const auto& call) -> const CallArgs& { return call; },
+                    args);
+}
+
 void BlockingCollective::Start(const CollectiveArgs& args, Done done) {
+  for (const auto& event : CallOf(args).ready) {
+    Status reached = event->Wait();
+    if (!reached.ok()) return done(reached);
+  }
   done(std::visit(Run{*this}, args));
 }
 

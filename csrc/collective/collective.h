@@ -19,6 +19,7 @@
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
 #include "csrc/base/tunable.h"
+#include "csrc/device/event.h"
 
 namespace keras_ring {
 
@@ -58,31 +59,36 @@ struct Reduction {
   DType wire_dtype() const { return WireDType(dtype, compression); }
 };
 
+// What all calls have.
+struct CallArgs {
+  uint64_t tag = 0;  // number of the collective, equal on all ranks
+  int ordinal = 0;  // of this rank's device, which holds all memory of the call
+  // Once all of these are reached, inputs have been written, and outputs may
+  // be.
+  Events ready;
+};
+
 // Every rank passes the same counts in the same order. An Adasum treats each
 // tensor by itself (adasum.h).
-struct AllreduceArgs : Reduction {
-  uint64_t tag = 0;  // number of the collective, equal on all ranks
+struct AllreduceArgs : CallArgs, Reduction {
   std::vector<TensorSpan> tensors;
 };
 
-struct AllgatherArgs {
-  uint64_t tag = 0;
+struct AllgatherArgs : CallArgs {
   const void* input = nullptr;
   void* output = nullptr;  // the sum of bytes_per_rank
   // indexed by rank, including this one
   std::vector<size_t> bytes_per_rank;
 };
 
-struct BroadcastArgs {
-  uint64_t tag = 0;
+struct BroadcastArgs : CallArgs {
   int root = 0;
   // With the counts of the root: read from `input` there, written to `output`
   // on every rank (on the root too, unless it is in place). Counts are bytes.
   std::vector<TensorSpan> tensors;
 };
 
-struct ReducescatterArgs : Reduction {
-  uint64_t tag = 0;
+struct ReducescatterArgs : CallArgs, Reduction {
   // One block of elements per rank, one after the other; this rank's block is
   // the result. `output` does not overlap `input`.
   const void* input = nullptr;
@@ -90,8 +96,7 @@ struct ReducescatterArgs : Reduction {
   std::vector<int64_t> count_per_rank;  // elements; may be 0
 };
 
-struct AlltoallArgs {
-  uint64_t tag = 0;
+struct AlltoallArgs : CallArgs {
   // `input` has one block per receiver, `output` one per sender, one after the
   // other. They do not overlap.
   const void* input = nullptr;
@@ -107,6 +112,10 @@ struct AlltoallArgs {
 // The arguments of one call.
 using CollectiveArgs = std::variant<AllreduceArgs, AllgatherArgs, BroadcastArgs,
                                     ReducescatterArgs, AlltoallArgs>;
+
+// What the arguments have, whatever the call is.
+CallArgs& CallOf(CollectiveArgs& args);
+const CallArgs& CallOf(const CollectiveArgs& args);
 
 class InlineExecution;
 
@@ -152,7 +161,8 @@ class Collective {
   virtual void Set(Tunable, int64_t) {}
 };
 
-// A collective whose calls return only when they are done.
+// A collective whose calls return only when they are done. Start waits for the
+// events of a call before it.
 class BlockingCollective : public Collective {
  public:
   // See Start. Calls do not overlap.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/base/device.h"
+#include "csrc/device/device.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csrc/base/compression.h"
-#include "csrc/base/device.h"
+#include "csrc/device/device.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/reduce_op.h"

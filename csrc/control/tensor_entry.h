@@ -7,7 +7,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
-#include "csrc/base/device.h"
+#include "csrc/device/event.h"
 #include "csrc/base/small_vector.h"
 #include "csrc/control/request.h"
 
@@ -18,8 +18,9 @@ struct TensorEntry {
 
   // The device that holds this rank's tensors; of the kind in the request.
   int device_ordinal = 0;
-  // Null: the inputs have been written, and the outputs may be.
-  std::shared_ptr<const ReadyEvent> ready;
+  // Once it is reached, the inputs have been written, and the outputs may be.
+  // Null: that is so already.
+  std::shared_ptr<const Event> ready;
 
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.

@@ -332,10 +332,8 @@ Status Executor::StartCalls(Flight& flight) {
   KR_ASSIGN_OR_RETURN(Collective* const collective,
                       collectives_.For({entries.front().request->device,
                                         entries.front().device_ordinal}));
-  for (const TensorEntry& entry : entries) {
-    if (entry.ready != nullptr) entry.ready->Wait();
-  }
   KR_RETURN_IF_ERROR(AddCalls(flight));
+  AddDevices(flight);
   flight.left += flight.calls.size();
   for (const CollectiveArgs& call : flight.calls) {
     // Where a bucket was given up, this executor may be over by then.
@@ -429,6 +427,18 @@ Status Executor::AddCalls(Flight& flight) {
       break;  // nothing moves
   }
   return InternalError("unknown kind of request");
+}
+
+void Executor::AddDevices(Flight& flight) {
+  Events ready;
+  for (const TensorEntry& entry : flight.bucket.entries) {
+    if (entry.ready != nullptr) ready.push_back(entry.ready);
+  }
+  for (CollectiveArgs& args : flight.calls) {
+    CallArgs& call = CallOf(args);
+    call.ordinal = flight.bucket.entries.front().device_ordinal;
+    call.ready = ready;
+  }
 }
 
 void Executor::AddAllreduces(Flight& flight) {

@@ -146,6 +146,8 @@ class Executor {
   void Finalize(Flight& flight) KR_EXCLUDES(mutex_);
   // These add the calls of a bucket. Results are allocated here.
   Status AddCalls(Flight& flight);
+  // Adds to the calls where their memory is, and when it is ready.
+  static void AddDevices(Flight& flight);
   void AddAllreduces(Flight& flight);
   Status AddAllgathers(Flight& flight);
   void AddBroadcast(Flight& flight);

@@ -720,19 +720,35 @@ TEST_F(ExecutorTest, ADeviceThatNoCollectiveServes) {
   EXPECT_TRUE(collective_.calls().empty());
 }
 
+struct Ready final : public Event {
+  explicit Ready(FakeCollective& collective) : collective(collective) {}
+  Status Wait() const override {
+    calls_before = collective.calls().size();
+    return status;
+  }
+  FakeCollective& collective;
+  Status status;
+  mutable size_t calls_before = 99;
+};
+
 TEST_F(ExecutorTest, InputsAreReadOnceTheyAreReady) {
-  struct Event final : public ReadyEvent {
-    void Wait() const override { calls_before = collective.calls().size(); }
-    explicit Event(FakeCollective& collective) : collective(collective) {}
-    FakeCollective& collective;
-    mutable size_t calls_before = 99;
-  };
-  const auto event = std::make_shared<Event>(collective_);
+  const auto event = std::make_shared<Ready>(collective_);
   Bucket bucket = Small("a");
   bucket.entries[0].ready = event;
   Run(std::move(bucket));
   EXPECT_EQ(event->calls_before, 0u);
   EXPECT_EQ(collective_.calls().size(), 1u);
+}
+
+TEST_F(ExecutorTest, InputsOfALostDeviceAreNotRead) {
+  const auto event = std::make_shared<Ready>(collective_);
+  event->status = UnavailableError("the device is lost");
+  Bucket bucket = Small("a");
+  bucket.entries[0].ready = event;
+  Run(std::move(bucket));
+  EXPECT_EQ(failures(), 1);
+  EXPECT_THAT(failure_.message(), HasSubstr("the device is lost"));
+  EXPECT_TRUE(collective_.calls().empty());
 }
 
 // One entry on rank 1 of 3, whose results are asked for on the way.

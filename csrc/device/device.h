@@ -1,6 +1,6 @@
 // The device that holds the memory of a tensor.
-#ifndef KERAS_RING_BASE_DEVICE_H_
-#define KERAS_RING_BASE_DEVICE_H_
+#ifndef KERAS_RING_DEVICE_DEVICE_H_
+#define KERAS_RING_DEVICE_DEVICE_H_
 
 #include <cstdint>
 
@@ -24,15 +24,6 @@ struct Device {
   int ordinal = 0;
 };
 
-// Marks a point in the work of a device that runs asynchronously to its host.
-class ReadyEvent {
- public:
-  virtual ~ReadyEvent() = default;
-  // Blocks until all work that was submitted to the device before the event was
-  // made is done. Thread-safe.
-  virtual void Wait() const = 0;
-};
-
 }  // namespace keras_ring
 
-#endif  // KERAS_RING_BASE_DEVICE_H_
+#endif  // KERAS_RING_DEVICE_DEVICE_H_
