@@ -11,8 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Ours alone: warnings of other compilers must not stop a user.
 export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
-.PHONY: demo check test test-long landed lint test-cpp test-asan test-tsan \
-        test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
+.PHONY: demo check test test-long landed lint ptx check-ptx gpu-check-files \
+        test-cpp test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
         test-python test-quick test-tf215 test-package parity scale \
         at-length-model at-length-faults at-length-kills at-length-saves \
         at-length-chaos at-length-soak system-packages lab-packages \
@@ -141,6 +141,31 @@ test-asan: system-packages $(VENV)/.dependencies
 	KERAS_RING_ALL_TESTS=$(SANITIZED_ALL) $(CPP) asan
 test-tsan: system-packages $(VENV)/.dependencies
 	KERAS_RING_ALL_TESTS=$(SANITIZED_ALL) $(CPP) tsan
+
+# Compiles the kernels for devices, csrc/cuda/kernels, by packages of NVIDIA's that
+# nothing else needs. check-ptx compares them with what is committed, and our
+# declarations of the driver's functions with NVIDIA's.
+CUDA_PACKAGES := build/cuda
+ptx: $(CUDA_PACKAGES)/.installed
+	$(PYTHON) tools/make_ptx.py $(CUDA_PACKAGES)
+check-ptx: $(CUDA_PACKAGES)/.installed
+	$(PYTHON) tools/make_ptx.py $(CUDA_PACKAGES) --check
+	$(CXX) -std=c++17 -fsyntax-only -I. \
+	  -I$(CUDA_PACKAGES)/12.9/nvidia/cuda_runtime/include \
+	  tools/cuda_declarations.cc
+$(CUDA_PACKAGES)/.installed: Makefile
+	$(PYTHON) -m pip install --quiet --no-deps --upgrade \
+	  --target $(CUDA_PACKAGES)/12.0 nvidia-cuda-nvrtc-cu12==12.0.140 \
+	  nvidia-cuda-nvcc-cu12==12.0.140
+	$(PYTHON) -m pip install --quiet --no-deps --upgrade \
+	  --target $(CUDA_PACKAGES)/12.9 nvidia-cuda-nvcc-cu12==12.9.86 \
+	  nvidia-cuda-runtime-cu12==12.9.79
+	touch $@
+
+# What tools/gpu_check.sh runs on a machine with a device, where nothing need be
+# installed.
+gpu-check-files: system-packages $(VENV)/.installed
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/gpu_check_files.sh build/gpu
 
 # As a part that csrc pulls: without a change there is nothing new to find.
 test-sanitized: test-asan fuzz test-tsan

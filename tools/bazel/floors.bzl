@@ -8,6 +8,15 @@ tests/lint/floors.py reads FLOORS from here, for its rule on includes.
 FLOORS = {
     "csrc/base": [],
     "csrc/device": ["csrc/base"],
+    "csrc/cuda": [
+        "csrc/base",
+        "csrc/device",
+    ],
+    "csrc/cuda/kernels": [
+        "csrc/base",
+        "csrc/device",
+        "csrc/cuda",
+    ],
     "csrc/comm/net": ["csrc/base"],
     "csrc/comm/store": [
         "csrc/base",
@@ -74,6 +83,17 @@ FLOORS = {
         "csrc/comm/rendezvous",
         "csrc/comm/transport",
     ],
+    "csrc/collective/cuda": [
+        "csrc/base",
+        "csrc/device",
+        "csrc/cuda",
+        "csrc/cuda/kernels",
+        "csrc/collective/kernels",
+        "csrc/collective",
+        "csrc/collective/shm",
+        "csrc/comm/net",
+        "csrc/comm/host",
+    ],
     "csrc/control": [
         "csrc/base",
         "csrc/device",
@@ -133,6 +153,8 @@ def floor(folder, copts, srcs = None, deps = [], linkopts = []):
         name = _library(folder),
         srcs = native.glob([folder + "/*.cc"]) if srcs == None else srcs,
         hdrs = native.glob([folder + "/*.h"]),
+        # Text that a source includes.
+        textual_hdrs = native.glob([folder + "/*.inc"], allow_empty = True),
         copts = copts,
         linkopts = linkopts,
         linkstatic = True,
