@@ -1,0 +1,472 @@
+// The functions of the driver.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/testing/fake_cuda.h"
+#include "csrc/testing/fake_cuda_hidden.h"
+#include "csrc/testing/fake_cuda_kernels.h"
+#include "csrc/testing/fake_cuda_memory.h"
+#include "csrc/testing/fake_cuda_stream.h"
+
+namespace keras_ring::cuda {
+
+// The driver's objects.
+struct CUctx_st {
+  int device = 0;
+  int retained = 0;
+  // The first error of work: every later call returns it, for ever.
+  std::atomic<int> broken{0};
+  std::unique_ptr<fake::FakeStream> default_stream;
+};
+struct CUstream_st {
+  CUctx_st* context;
+  fake::FakeStream stream;
+};
+struct CUevent_st {
+  std::unique_ptr<fake::FakeEvent> event;
+};
+struct CUmod_st {
+  std::set<std::string> kernels;
+};
+struct CUfunc_st {
+  std::string kernel;
+};
+
+namespace fake {
+namespace {
+
+// All of the process.
+struct State {
+  FakeMemory memory;
+  std::mutex mutex;
+  CUctx_st contexts[kFakeDevices];
+  std::atomic<size_t> streams{0};
+  std::atomic<size_t> events{0};
+};
+State& Process() {
+  static State* const state = [] {
+    auto* made = new State();
+    for (int i = 0; i < kFakeDevices; ++i) made->contexts[i].device = i;
+    return made;
+  }();
+  return *state;
+}
+
+thread_local std::vector<CUctx_st*> current;
+
+// The context of the calling thread; null: it has none.
+CUctx_st* Current() { return current.empty() ? nullptr : current.back(); }
+
+#define KR_FAKE_CONTEXT(context)                  \
+  CUctx_st* const context = Current();            \
+  if (context == nullptr) return kInvalidContext; \
+  if (const int broken = context->broken.load()) return broken
+
+FakeStream& StreamOf(CUctx_st* context, Stream stream) {
+  if (stream != nullptr) return stream->stream;
+  const Hidden hidden;
+  const std::lock_guard<std::mutex> lock(Process().mutex);
+  if (!context->default_stream) {
+    context->default_stream = std::make_unique<FakeStream>();
+  }
+  return *context->default_stream;
+}
+
+ErrorCode Init(unsigned) { return kSuccess; }
+ErrorCode DriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+ErrorCode DeviceGetCount(int* count) {
+  *count = kFakeDevices;
+  return kSuccess;
+}
+ErrorCode DeviceGet(DeviceNumber* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= kFakeDevices) return 101;
+  *device = ordinal;
+  return kSuccess;
+}
+ErrorCode DeviceGetName(char* name, int bytes, DeviceNumber) {
+  std::snprintf(name, bytes, "Fake GPU");
+  return kSuccess;
+}
+ErrorCode DeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+  *value = attribute == kMultiprocessorCount ? 4 : 9;
+  return kSuccess;
+}
+ErrorCode DeviceGetPCIBusId(char* id, int bytes, DeviceNumber device) {
+  std::snprintf(id, bytes, "0000:%02x:00.0", device);
+  return kSuccess;
+}
+ErrorCode DeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
+  std::memset(uuid, 0, sizeof(*uuid));
+  uuid->bytes[0] = static_cast<char>(device + 1);
+  return kSuccess;
+}
+ErrorCode DeviceCanAccessPeer(int* can, DeviceNumber, DeviceNumber) {
+  *can = 1;
+  return kSuccess;
+}
+ErrorCode DevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
+  const std::lock_guard<std::mutex> lock(Process().mutex);
+  *context = &Process().contexts[device];
+  ++(*context)->retained;
+  return kSuccess;
+}
+ErrorCode DevicePrimaryCtxRelease(DeviceNumber device) {
+  const std::lock_guard<std::mutex> lock(Process().mutex);
+  --Process().contexts[device].retained;
+  return kSuccess;
+}
+ErrorCode CtxPushCurrent(Context context) {
+  if (context == nullptr) return kInvalidContext;
+  current.push_back(context);
+  return kSuccess;
+}
+ErrorCode CtxPopCurrent(Context* context) {
+  if (current.empty()) return kInvalidContext;
+  *context = current.back();
+  current.pop_back();
+  return kSuccess;
+}
+ErrorCode CtxGetStreamPriorityRange(int* least, int* greatest) {
+  KR_FAKE_CONTEXT(context);
+  *least = 0;
+  *greatest = -5;
+  return kSuccess;
+}
+
+ErrorCode StreamCreateWithPriority(Stream* stream, unsigned, int) {
+  KR_FAKE_CONTEXT(context);
+  *stream = new CUstream_st{context, {}};
+  ++Process().streams;
+  return kSuccess;
+}
+ErrorCode StreamDestroy(Stream stream) {
+  delete stream;
+  --Process().streams;
+  return kSuccess;
+}
+ErrorCode StreamWaitEvent(Stream stream, EventHandle event, unsigned) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Wait(*event->event);
+  return kSuccess;
+}
+ErrorCode StreamSynchronize(Stream stream) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Synchronize();
+  return context->broken.load();
+}
+ErrorCode StreamGetCtx(Stream stream, Context* context) {
+  *context = stream->context;
+  return kSuccess;
+}
+
+ErrorCode EventCreate(EventHandle* event, unsigned flags) {
+  KR_FAKE_CONTEXT(context);
+  *event = new CUevent_st{FakeEvent::Create((flags & kEventInterprocess) != 0)};
+  ++Process().events;
+  return kSuccess;
+}
+ErrorCode EventDestroy(EventHandle event) {
+  delete event;
+  --Process().events;
+  return kSuccess;
+}
+ErrorCode EventRecord(EventHandle event, Stream stream) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Record(*event->event);
+  return kSuccess;
+}
+ErrorCode EventQuery(EventHandle event) {
+  KR_FAKE_CONTEXT(context);
+  return EventPoint(*event->event).Reached() ? kSuccess : kNotReady;
+}
+ErrorCode EventSynchronize(EventHandle event) {
+  KR_FAKE_CONTEXT(context);
+  EventPoint(*event->event).Await();
+  return context->broken.load();
+}
+
+ErrorCode MemAlloc(DevicePointer* memory, size_t bytes) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Allocate(memory, bytes, context->device);
+}
+// As the real one: what was given to the device is done before.
+ErrorCode MemFree(DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Free(memory);
+}
+ErrorCode MemHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  return *memory != nullptr ? kSuccess : kOutOfMemory;
+}
+ErrorCode MemFreeHost(void* memory) {
+  std::free(memory);
+  return kSuccess;
+}
+
+char* AliasOf(DevicePointer memory, size_t bytes) {
+  return Process().memory.Alias(memory, bytes);
+}
+// Does `work` on the stream; the context is lost if it fails.
+ErrorCode Give(Stream stream, std::function<bool()> work) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Give([context, work = std::move(work)] {
+    if (context->broken.load() == 0 && !work()) {
+      context->broken.store(kIllegalAddress);
+    }
+  });
+  return kSuccess;
+}
+ErrorCode MemcpyDtoHAsync(void* to, DevicePointer from, size_t bytes,
+                          Stream stream) {
+  return Give(stream, [=] {
+    const char* const source = AliasOf(from, bytes);
+    if (source != nullptr) std::memcpy(to, source, bytes);
+    return source != nullptr;
+  });
+}
+ErrorCode MemcpyHtoDAsync(DevicePointer to, const void* from, size_t bytes,
+                          Stream stream) {
+  return Give(stream, [=] {
+    char* const target = AliasOf(to, bytes);
+    if (target != nullptr) std::memcpy(target, from, bytes);
+    return target != nullptr;
+  });
+}
+ErrorCode MemcpyDtoDAsync(DevicePointer to, DevicePointer from, size_t bytes,
+                          Stream stream) {
+  return Give(stream, [=] {
+    char* const target = AliasOf(to, bytes);
+    const char* const source = AliasOf(from, bytes);
+    if (target == nullptr || source == nullptr) return false;
+    std::memmove(target, source, bytes);
+    return true;
+  });
+}
+ErrorCode MemsetD8Async(DevicePointer to, unsigned char value, size_t bytes,
+                        Stream stream) {
+  return Give(stream, [=] {
+    char* const target = AliasOf(to, bytes);
+    if (target != nullptr) std::memset(target, value, bytes);
+    return target != nullptr;
+  });
+}
+
+ErrorCode PointerGetAttribute(void* value, int attribute,
+                              DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  FakeMemory& all = Process().memory;
+  unsigned long long number = 0;
+  const ErrorCode code = all.Number(&number, memory);
+  if (code != kSuccess) return code;
+  switch (attribute) {
+    case kPointerBufferId:
+      std::memcpy(value, &number, sizeof(number));
+      return kSuccess;
+    case kPointerMemoryType:
+      std::memcpy(value, &kMemoryOfDevice, sizeof(kMemoryOfDevice));
+      return kSuccess;
+    case kPointerDeviceOrdinal:
+      return all.Device(static_cast<int*>(value), memory);
+    default:
+      return kInvalidValue;
+  }
+}
+ErrorCode MemGetAddressRange(DevicePointer* base, size_t* bytes,
+                             DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Range(base, bytes, memory);
+}
+ErrorCode IpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Export(handle, memory);
+}
+ErrorCode IpcOpenMemHandle(DevicePointer* memory, IpcMemoryHandle handle,
+                           unsigned) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Import(memory, handle);
+}
+ErrorCode IpcCloseMemHandle(DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Free(memory);
+}
+ErrorCode IpcGetEventHandle(IpcEventHandle* handle, EventHandle event) {
+  KR_FAKE_CONTEXT(context);
+  return event->event->Export(handle);
+}
+ErrorCode IpcOpenEventHandle(EventHandle* event, IpcEventHandle handle) {
+  KR_FAKE_CONTEXT(context);
+  auto opened = FakeEvent::Open(handle);
+  if (opened == nullptr) return kInvalidContext;
+  *event = new CUevent_st{std::move(opened)};
+  ++Process().events;
+  return kSuccess;
+}
+
+ErrorCode ModuleLoadDataEx(Module* module, const void* image, unsigned, int*,
+                           void**) {
+  KR_FAKE_CONTEXT(context);
+  const std::string text = static_cast<const char*>(image);
+  auto loaded = std::make_unique<CUmod_st>();
+  const std::string entry = ".entry ";
+  for (size_t at = text.find(entry); at != std::string::npos;
+       at = text.find(entry, at + 1)) {
+    const size_t begin = at + entry.size();
+    loaded->kernels.insert(text.substr(begin, text.find('(', begin) - begin));
+  }
+  *module = loaded.release();
+  return kSuccess;
+}
+ErrorCode ModuleUnload(Module module) {
+  delete module;
+  return kSuccess;
+}
+ErrorCode ModuleGetFunction(Function* function, Module module,
+                            const char* name) {
+  KR_FAKE_CONTEXT(context);
+  if (module->kernels.count(name) == 0) return kNotFound;
+  static Mutex* const mutex = new Mutex();
+  MutexLock lock(*mutex);
+  // Functions end with the process, for the driver has no call that frees one.
+  static auto* const made = new std::vector<std::unique_ptr<CUfunc_st>>();
+  made->push_back(std::make_unique<CUfunc_st>(CUfunc_st{name}));
+  *function = made->back().get();
+  return kSuccess;
+}
+ErrorCode LaunchKernel(Function function, unsigned grid_x, unsigned grid_y,
+                       unsigned grid_z, unsigned block_x, unsigned block_y,
+                       unsigned block_z, unsigned, Stream stream,
+                       void** parameters, void**) {
+  const unsigned sizes[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z};
+  for (unsigned size : sizes) {
+    if (size == 0) return kInvalidValue;
+  }
+  auto work = KernelWork(
+      function->kernel, parameters, [](const void* memory, size_t bytes) {
+        return AliasOf(reinterpret_cast<DevicePointer>(memory), bytes);
+      });
+  if (work == nullptr) return kNotFound;
+  return Give(stream, std::move(work));
+}
+
+ErrorCode GetErrorName(ErrorCode code, const char** name) {
+  switch (code) {
+    case kOutOfMemory:
+      *name = "CUDA_ERROR_OUT_OF_MEMORY";
+      break;
+    case kIllegalAddress:
+      *name = "CUDA_ERROR_ILLEGAL_ADDRESS";
+      break;
+    case kInvalidContext:
+      *name = "CUDA_ERROR_INVALID_CONTEXT";
+      break;
+    default:
+      *name = "CUDA_ERROR_OF_THE_FAKE";
+  }
+  return kSuccess;
+}
+ErrorCode GetErrorString(ErrorCode, const char** text) {
+  *text = "an error of the fake driver";
+  return kSuccess;
+}
+
+}  // namespace
+
+void SetDelays(uint64_t seed, int microseconds) {
+  FakeStream::SetDelays(seed, microseconds);
+}
+void LimitAllocations(int count) { Process().memory.Limit(count); }
+void RefuseIpc(bool refuse) { Process().memory.RefuseIpc(refuse); }
+size_t NumAllocations() { return Process().memory.count(); }
+size_t NumStreams() { return Process().streams.load(); }
+size_t NumEvents() { return Process().events.load(); }
+void* Alias(DevicePointer memory, size_t bytes) {
+  return AliasOf(memory, bytes);
+}
+
+}  // namespace fake
+
+const Driver& FakeDriver() {
+  static const Driver driver = [] {
+    using namespace fake;  // NOLINT(google-build-using-namespace)
+    Driver made;
+    // The functions above are named as the driver's, without "cu".
+#define KR_FAKE(name) made.cu##name = name
+    KR_FAKE(Init);
+    KR_FAKE(DriverGetVersion);
+    KR_FAKE(DeviceGetCount);
+    KR_FAKE(DeviceGet);
+    KR_FAKE(DeviceGetName);
+    KR_FAKE(DeviceGetAttribute);
+    KR_FAKE(DeviceGetPCIBusId);
+    KR_FAKE(DeviceGetUuid_v2);
+    KR_FAKE(DeviceCanAccessPeer);
+    KR_FAKE(DevicePrimaryCtxRetain);
+    KR_FAKE(DevicePrimaryCtxRelease);
+    KR_FAKE(CtxPushCurrent);
+    KR_FAKE(CtxPopCurrent);
+    KR_FAKE(CtxGetStreamPriorityRange);
+    KR_FAKE(StreamCreateWithPriority);
+    KR_FAKE(StreamDestroy);
+    KR_FAKE(StreamWaitEvent);
+    KR_FAKE(StreamSynchronize);
+    KR_FAKE(StreamGetCtx);
+    KR_FAKE(EventCreate);
+    KR_FAKE(EventDestroy);
+    KR_FAKE(EventRecord);
+    KR_FAKE(EventQuery);
+    KR_FAKE(EventSynchronize);
+    KR_FAKE(MemAlloc);
+    KR_FAKE(MemFree);
+    KR_FAKE(MemHostAlloc);
+    KR_FAKE(MemFreeHost);
+    KR_FAKE(MemcpyDtoHAsync);
+    KR_FAKE(MemcpyHtoDAsync);
+    KR_FAKE(MemcpyDtoDAsync);
+    KR_FAKE(MemsetD8Async);
+    KR_FAKE(PointerGetAttribute);
+    KR_FAKE(MemGetAddressRange);
+    KR_FAKE(IpcGetMemHandle);
+    KR_FAKE(IpcOpenMemHandle);
+    KR_FAKE(IpcCloseMemHandle);
+    KR_FAKE(IpcGetEventHandle);
+    KR_FAKE(IpcOpenEventHandle);
+    KR_FAKE(ModuleLoadDataEx);
+    KR_FAKE(ModuleUnload);
+    KR_FAKE(ModuleGetFunction);
+    KR_FAKE(LaunchKernel);
+    KR_FAKE(GetErrorName);
+    KR_FAKE(GetErrorString);
+#undef KR_FAKE
+    return made;
+  }();
+  return driver;
+}
+
+const Driver& TestedDriver() {
+  static const Driver& driver = []() -> const Driver& {
+    const char* const wanted = std::getenv("KERAS_RING_TEST_DRIVER");
+    if (wanted == nullptr || std::string(wanted) != "real") return FakeDriver();
+    const Result<const Driver*> loaded = LoadDriver();
+    if (!loaded.ok()) {
+      std::fprintf(stderr, "%s\n", loaded.status().message().c_str());
+      std::abort();
+    }
+    return **loaded;
+  }();
+  return driver;
+}
+
+}  // namespace keras_ring::cuda
