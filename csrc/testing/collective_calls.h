@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "csrc/collective/collective.h"
+#include "csrc/testing/device_arguments.h"
 
 namespace keras_ring {
 
@@ -15,6 +16,10 @@ class CollectiveCalls {
  public:
   // `collective` must outlive the object.
   explicit CollectiveCalls(Collective& collective) : collective_(collective) {}
+  // The same for tensors that are copied to a device, and results that are
+  // copied back.
+  CollectiveCalls(Collective& collective, int rank, DeviceRegion* region)
+      : collective_(collective), rank_(rank), region_(region) {}
 
   Status Allreduce(const AllreduceArgs& args) { return Run(args); }
   Status Allgather(const AllgatherArgs& args) { return Run(args); }
@@ -29,6 +34,13 @@ class CollectiveCalls {
 
  private:
   Status Run(const CollectiveArgs& args) {
+    if (region_ == nullptr) return Await(args);
+    DeviceArguments there(args, rank_, *region_);
+    Status status = Await(there.args());
+    there.Finish();
+    return status;
+  }
+  Status Await(const CollectiveArgs& args) {
     std::promise<Status> outcome;
     collective_.Start(
         args, [&outcome](const Status& status) { outcome.set_value(status); });
@@ -36,6 +48,8 @@ class CollectiveCalls {
   }
 
   Collective& collective_;
+  const int rank_ = 0;
+  DeviceRegion* const region_ = nullptr;  // null: the host's memory
 };
 
 }  // namespace keras_ring

@@ -49,6 +49,8 @@ inline constexpr size_t kTestDirectBytes = 400;
 struct CollectiveMember {
   std::shared_ptr<void> foundation;
   std::unique_ptr<Collective> collective;
+  // Where its tensors are. Null: in host memory.
+  std::shared_ptr<DeviceRegion> region = nullptr;
 };
 
 // Who is reduced together on one level: ranks, or groups of the level below.
@@ -244,7 +246,8 @@ class CollectiveConformance
         members_(std::get<0>(GetParam()).make(size_)) {}
 
   CollectiveCalls collective(int rank) {
-    return CollectiveCalls(*members_[rank].collective);
+    const CollectiveMember& member = members_[rank];
+    return CollectiveCalls(*member.collective, rank, member.region.get());
   }
   uint64_t NextTag() { return tag_++; }
   // See CollectiveFactory.

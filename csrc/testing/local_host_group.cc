@@ -1,5 +1,7 @@
 #include "csrc/testing/local_host_group.h"
 
+#include <sys/mman.h>
+
 #include <numeric>
 
 namespace keras_ring {
@@ -28,6 +30,15 @@ std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   return CreateLocalHostGroups(ranks, layout, arenas);
+}
+
+void KeepInChildren(const std::vector<std::unique_ptr<HostGroup>>& groups,
+                    const HostGroupLayout& layout) {
+  const HostGroup& group = *groups.front();  // all share the segments
+  for (int i = 0; i < group.size(); ++i) {
+    char* const segment = group.control(i) - HostFacts::kBytes;
+    KR_CHECK(madvise(segment, layout.total(), MADV_DOFORK) == 0);
+  }
 }
 
 }  // namespace keras_ring

@@ -18,6 +18,10 @@ std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
 std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
     int size, const HostGroupLayout& layout,
     const std::vector<std::shared_ptr<const SharedMemory>>& arenas = {});
+// The segments of these groups go to the children that this process forks, each
+// of which may then be one of the ranks.
+void KeepInChildren(const std::vector<std::unique_ptr<HostGroup>>& groups,
+                    const HostGroupLayout& layout);
 
 }  // namespace keras_ring
 

@@ -1,0 +1,256 @@
+#include "csrc/collective/cuda/cuda_ipc_collective.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+#include <variant>
+
+#include "csrc/base/logging.h"
+#include "csrc/collective/cuda/call_memory.h"
+#include "csrc/collective/cuda/ipc_lane.h"
+#include "csrc/collective/cuda/peer_memory.h"
+#include "csrc/cuda/gpu.h"
+#include "csrc/cuda/kernels/kernel_set.h"
+
+namespace keras_ring {
+namespace {
+
+using cuda::Gpu;
+
+std::vector<PeerPage*> PagesOf(const HostGroup& group, size_t offset) {
+  std::vector<PeerPage*> pages;
+  for (int i = 0; i < group.size(); ++i) {
+    pages.push_back(&PeerPageOf(group, i, offset));
+  }
+  return pages;
+}
+
+std::vector<ProgressPage*> ProgressOf(const std::vector<PeerPage*>& pages) {
+  std::vector<ProgressPage*> progress;
+  for (PeerPage* page : pages) progress.push_back(&page->progress);
+  return progress;
+}
+
+bool IsAdasum(const CollectiveArgs& args) {
+  const auto* const allreduce = std::get_if<AllreduceArgs>(&args);
+  return allreduce != nullptr && allreduce->op == ReduceOp::kAdasum;
+}
+
+}  // namespace
+
+// What exists once the device is open.
+struct CudaIpcCollective::Connection {
+  std::shared_ptr<Gpu> gpu;
+  std::unique_ptr<cuda::KernelSet> kernels;
+  std::unique_ptr<PeerMemory> peers;
+  std::vector<std::unique_ptr<CallMemory>> calls;
+  // Destroyed first: they wait until nothing else is in use.
+  std::vector<std::unique_ptr<IpcLane>> lanes;
+};
+
+CudaIpcCollective::CudaIpcCollective(const HostGroup& group,
+                                     const cuda::Driver& driver,
+                                     const CudaIpcOptions& options,
+                                     const Meter& meter, Collective& fallback)
+    : group_(group),
+      driver_(driver),
+      options_(options),
+      fallback_(fallback),
+      size_(group.size()),
+      local_rank_(group.local_rank()),
+      pages_(PagesOf(group, options.page_offset)),
+      barrier_(ProgressOf(pages_), group.global_ranks(), group.local_rank(),
+               options.barrier, meter),
+      finalizer_(options.grace) {
+  KR_CHECK(group.data_bytes() >= options.page_offset + DataBytes());
+  KR_CHECK(size_ <= cuda::kMaxPeers);
+}
+
+CudaIpcCollective::~CudaIpcCollective() {
+  barrier_.Leave();
+  finalizer_.Stop();
+  if (!finalizer_.gave_up()) return;
+  // The device still waits for a process that has gone, and would never be done
+  // with what would be freed here.
+  KR_LOG(kWarning) << "the streams of " << connection_->gpu->name()
+                   << " are not done with what they were given; what they use "
+                      "is kept until this process ends";
+  static_cast<void>(connection_.release());
+}
+
+void CudaIpcCollective::Start(const CollectiveArgs& args, Done done) {
+  barrier_.SetTag(CallOf(args).tag);
+  Status status = broken_.Run([&]() -> Status {
+    const int ordinal = CallOf(args).ordinal;
+    if (connection_ == nullptr) return Connect(ordinal);
+    if (ordinal == connection_->gpu->ordinal()) return OkStatus();
+    return InvalidArgumentError(
+        "a tensor is on gpu:" + std::to_string(ordinal) +
+        ", and this rank's first one was on gpu:" +
+        std::to_string(connection_->gpu->ordinal()) +
+        "; a rank has one device");
+  });
+  if (status.ok() && (falls_back_ || IsAdasum(args))) {
+    return fallback_.Start(args, std::move(done));
+  }
+  if (!status.ok()) {
+    // The others need not wait for steps that will not come.
+    barrier_.Leave();
+    return done(status);
+  }
+  const Gpu::Current current(*connection_->gpu);
+  ++call_;
+  AcquireSlot(call_);
+  status = broken_.Run([&]() -> Status {
+    KR_RETURN_IF_ERROR(current.status());
+    return Run(args);
+  });
+  const auto& end = connection_->calls[call_ % kNumCalls]->end();
+  if (!status.ok()) {
+    barrier_.Leave();
+    // The tensors are given up once the device is done with them, or soon.
+    finalizer_.Abort(status);
+    const Status recorded =
+        end->Record(connection_->lanes[call_ % PeerPage::kNumLanes]->stream());
+    if (!recorded.ok()) {
+      ReleaseSlot(call_);
+      return done(status);
+    }
+  }
+  finalizer_.Add(
+      end, [this, call = call_, done = std::move(done)](const Status& outcome) {
+        ReleaseSlot(call);
+        done(outcome);
+      });
+}
+
+Status CudaIpcCollective::Run(const CollectiveArgs& args) {
+  Connection& on = *connection_;
+  const IpcParts parts{driver_,
+                       pages_,
+                       local_rank_,
+                       call_,
+                       options_.sizes,
+                       *on.lanes[call_ % PeerPage::kNumLanes],
+                       *on.peers,
+                       *on.kernels,
+                       *on.calls[call_ % kNumCalls],
+                       [this](Phase phase) { return Meet(phase); }};
+  return IpcCall(parts).Run(args);
+}
+
+void CudaIpcCollective::AcquireSlot(uint64_t call) {
+  MutexLock lock(mutex_);
+  // The finalizer ends every call, if need be after an abort.
+  released_.Wait(mutex_, [&]() KR_REQUIRES(mutex_) {
+    return !in_flight_[call % kNumCalls];
+  });
+  in_flight_[call % kNumCalls] = true;
+}
+
+void CudaIpcCollective::ReleaseSlot(uint64_t call) {
+  {
+    MutexLock lock(mutex_);
+    in_flight_[call % kNumCalls] = false;
+  }
+  released_.NotifyAll();
+}
+
+Status CudaIpcCollective::Meet(Phase phase) {
+  barrier_.Publish(phase, call_);
+  return barrier_.AwaitAll(phase, call_);
+}
+
+Status CudaIpcCollective::Connect(int ordinal) {
+  auto connection = std::make_unique<Connection>();
+  KR_ASSIGN_OR_RETURN(connection->gpu, Gpu::Open(driver_, ordinal));
+  const auto& gpu = connection->gpu;
+  const Gpu::Current current(*gpu);
+  KR_RETURN_IF_ERROR(current.status());
+  KR_ASSIGN_OR_RETURN(connection->kernels, cuda::KernelSet::Load(gpu));
+  connection->peers = std::make_unique<PeerMemory>(gpu, pages_, local_rank_);
+  for (size_t i = 0; i < kNumCalls; ++i) {
+    KR_ASSIGN_OR_RETURN(auto memory, CallMemory::Create(gpu));
+    connection->calls.push_back(std::move(memory));
+  }
+  for (int i = 0; i < PeerPage::kNumLanes; ++i) {
+    KR_ASSIGN_OR_RETURN(auto lane, IpcLane::Create(gpu));
+    connection->lanes.push_back(std::move(lane));
+  }
+  connection_ = std::move(connection);
+  if (!finalizer_runs_) {
+    KR_RETURN_IF_ERROR(finalizer_.Start());
+    finalizer_runs_ = true;
+  }
+  return Exchange();
+}
+
+Status CudaIpcCollective::Exchange() {
+  Connection& on = *connection_;
+  PeerPage& own = *pages_[local_rank_];
+  own.pid = getpid();
+  // A rank that cannot share says why, and all do without.
+  Status usable;
+  for (int i = 0; i < PeerPage::kNumLanes && usable.ok(); ++i) {
+    usable = on.lanes[i]->Show(own.lanes[i]);
+  }
+  KR_ASSIGN_OR_RETURN(own.probe, on.peers->Show(on.lanes[0]->staging()));
+  ++call_;
+  KR_RETURN_IF_ERROR(Meet(Phase::kPacked));
+  for (int peer = 0; peer < size_ && usable.ok(); ++peer) {
+    if (peer == local_rank_) continue;
+    usable = OpenPeer(peer).WithContext(
+        "the memory of rank " + std::to_string(group_.global_rank(peer)));
+  }
+  own.usable = usable.ok();
+  std::snprintf(own.why_not, sizeof(own.why_not), "%s",
+                usable.message().c_str());
+  KR_RETURN_IF_ERROR(Meet(Phase::kReduced));
+  for (const PeerPage* page : pages_) {
+    if (!page->usable) falls_back_ = true;
+  }
+  return OkStatus();
+}
+
+Status CudaIpcCollective::OpenPeer(int peer) {
+  Connection& on = *connection_;
+  const PeerPage& page = *pages_[peer];
+  if (page.probe.region == DevicePlace::kNowhere) {
+    return FailedPreconditionError("its driver does not share any");
+  }
+  KR_RETURN_IF_ERROR(on.peers->Open(peer, page.probe).status());
+  for (int i = 0; i < PeerPage::kNumLanes; ++i) {
+    KR_RETURN_IF_ERROR(on.lanes[i]->Open(*on.peers, peer, page.lanes[i]));
+  }
+  return OkStatus();
+}
+
+std::string CudaIpcCollective::Explain() const {
+  if (!falls_back_) {
+    return std::to_string(size_) +
+           " ranks of one host, whose devices read each other's memory\n";
+  }
+  std::string text;
+  for (int i = 0; i < size_; ++i) {
+    if (pages_[i]->usable) continue;
+    text += "rank " + std::to_string(group_.global_rank(i)) +
+            " cannot read the memory of other devices: " + pages_[i]->why_not +
+            "\n";
+  }
+  return text + fallback_.Explain();
+}
+
+void CudaIpcCollective::PeerGone(int rank) {
+  const int local_rank = group_.LocalRankOf(rank);
+  if (local_rank >= 0) barrier_.SetGone(local_rank);
+  fallback_.PeerGone(rank);
+}
+
+void CudaIpcCollective::Abort(const Status& cause) {
+  if (broken_.Set(cause)) barrier_.Abort(cause);
+  finalizer_.Abort(cause);
+  fallback_.Abort(cause);
+}
+
+}  // namespace keras_ring
