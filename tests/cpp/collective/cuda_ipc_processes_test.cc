@@ -162,14 +162,17 @@ TEST_P(CudaIpcProcesses, SumsOfManySizes) {
               sums[i] += static_cast<float>((i + r) % 977);
             }
           }
-          float* const tensor = own.Tensor(values);
-          // Several in flight, of which the first is looked at.
-          float* const other = own.Tensor(values);
+          // Several in flight.
+          std::vector<float*> tensors;
           std::vector<std::future<Status>> outcomes;
-          outcomes.push_back(own.Sum(tensor, count));
-          for (int i = 0; i < 6; ++i) outcomes.push_back(own.Sum(other, count));
+          for (int i = 0; i < 6; ++i) {
+            tensors.push_back(own.Tensor(values));
+            outcomes.push_back(own.Sum(tensors.back(), count));
+          }
           for (auto& outcome : outcomes) KR_EXPECT(outcome.get().ok());
-          KR_EXPECT(own.ValuesOf(tensor, count) == sums);
+          for (const float* tensor : tensors) {
+            KR_EXPECT(own.ValuesOf(tensor, count) == sums);
+          }
         }
       },
       [](const std::vector<pid_t>&) {});
