@@ -67,9 +67,11 @@ class Rank {
       : group_(group),
         gpu_(Must(cuda::Gpu::Open(cuda::TestedDriver(), 0))),
         host_(group, ShmCollectiveOptions(), counters_),
-        staged_(group.local_rank(), group.size(), cuda::TestedDriver(), host_),
-        ipc_(group, cuda::TestedDriver(), Options(group.size()),
-             Meter(counters_, nullptr), staged_),
+        staged_(group.local_rank(), group.size(), gpus_, host_),
+        ipc_({std::shared_ptr<void>(), &group}, gpus_, Options(group.size()),
+             Meter(counters_, nullptr),
+             std::make_unique<StagedCollective>(group.local_rank(),
+                                                group.size(), gpus_, host_)),
         tensor_(static_cast<float*>(Must(gpu_->Allocate(largest)))) {}
 
   // Median seconds of one call, from its start to its end, and seconds of one
@@ -149,6 +151,7 @@ class Rank {
 
   const HostGroup& group_;
   Counters counters_;
+  cuda::CudaAccess gpus_{cuda::TestedDriver()};
   std::shared_ptr<cuda::Gpu> gpu_;
   ShmCollective host_;
   StagedCollective staged_;

@@ -342,6 +342,14 @@ const Row kRows[] = {
      "hosts where there are several. auto: the first of these that can be, "
      "and never mpi.",
      TextField<&Options::collective>, ShowText<&Options::collective>, true},
+    {"GPU_COLLECTIVE", "auto, or a backend",
+     "How tensors in the memory of GPUs are reduced: cuda_ipc, by GPUs of one "
+     "host that read each other's memory; or staged, through host memory, as "
+     "COLLECTIVE says. auto: the first of these that can be.",
+     TextField<&Options::gpu_collective>, ShowText<&Options::gpu_collective>,
+     true},
+    {"CUDA_DRIVER", "text", "The library of NVIDIA's driver.",
+     TextField<&Options::cuda_driver>, ShowText<&Options::cuda_driver>, false},
     {"MPI", "text",
      "The MPI that mpi4py has loaded, as COLLECTIVE=mpi needs to know it. Set "
      "by init().",

@@ -46,7 +46,9 @@ struct Options {
   double start_timeout = 60.0;       // seconds; more for large jobs
   double shutdown_timeout = 5.0;     // seconds
   LogLevel log_level = LogLevel::kWarning;
-  std::string collective = "auto";  // or the name of a backend
+  std::string collective = "auto";           // or the name of a backend
+  std::string gpu_collective = "auto";       // likewise, for tensors on devices
+  std::string cuda_driver = "libcuda.so.1";  // its library
   // The handles of mpi4py's MPI as text, or empty: see MpiSettings.
   std::string mpi;
   // Between hosts: "auto", or the name of an algorithm.

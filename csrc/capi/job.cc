@@ -140,7 +140,7 @@ KrStatus* KrCheckSettings(const KrSetting* settings, size_t num_settings) {
         return setting->second;
       });
   if (!options.ok()) return ToC(options.status());
-  return ToC(keras_ring::CheckCollectiveChoice(options->collective));
+  return ToC(keras_ring::CheckCollectiveChoices(*options));
 }
 
 KrStatus* KrGetTopology(KrTopology* topology) {

@@ -150,14 +150,19 @@ typedef struct KrOperation {
   /* Used if there are no outputs: sets `*memory` to memory for a result of
    * `rows` rows. Called once for each result, in order. There is one result per
    * tensor; an alltoall has one more: int64, the rows that came from each
-   * rank. */
+   * rank, always in host memory. */
   KrStatus* (*allocate)(void* context, int32_t result, int64_t rows,
                         void** memory);
   /* The ordinal of a device of the kind in the request. */
   int32_t device_ordinal;
-  /* Blocks until the inputs are written and the outputs may be. Null: this is
-   * so already. Called by a thread of the runtime, before `done`. */
+  /* Blocks until the inputs are written and the outputs may be. Called by a
+   * thread of the runtime, before `done`. Null: in host memory this is so
+   * already; in that of a device, once all is done that `stream` was given
+   * before this call. */
   void (*wait_until_ready)(void* context);
+  /* For tensors of a device: the stream (CUstream) that the caller works on;
+   * null: the default stream. */
+  void* stream;
 } KrOperation;
 
 /* Submits an operation; does not block. After success `done` is called exactly

@@ -200,5 +200,16 @@ KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
       lookup->lookup.For(request->request->name);
   if (!runtime.ok()) return ToC(runtime.status());
   keras_ring::TensorEntry entry = keras_ring::EntryOf(*request, *operation);
+  const Request& what = *request->request;
+  if (what.device != keras_ring::DeviceKind::kHost && entry.ready == nullptr &&
+      !what.tensors.empty()) {
+    auto ready = (*runtime)->Record({what.device, entry.device_ordinal},
+                                    operation->stream);
+    if (!ready.ok()) {
+      entry.completion.Disarm();
+      return ToC(ready.status().WithContext((*runtime)->LabelOf(what)));
+    }
+    entry.ready = *ready;
+  }
   return ToC((*runtime)->Enqueue(std::move(entry)));
 }

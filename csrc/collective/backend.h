@@ -9,18 +9,21 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/counters.h"
 #include "csrc/base/deadline.h"
-#include "csrc/device/device.h"
 #include "csrc/base/idle_limit.h"
 #include "csrc/base/meter.h"
 #include "csrc/base/options.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/device/device.h"
 
 namespace keras_ring {
 
 class HostGroup;
 class Mesh;
+namespace cuda {
+class CudaAccess;
+}
 
 // The parts that a backend is made of. All of them must outlive the collective.
 struct BackendDeps {
@@ -35,10 +38,14 @@ struct BackendDeps {
   const Clock& clock;
   Counters& counters;
   TraceSink* trace;  // or null
+  // For the backends of devices: what they use, and the collective of host
+  // memory.
+  cuda::CudaAccess* gpus = nullptr;
+  Collective* host_collective = nullptr;
 };
 
 struct CollectiveBackend {
-  const char* name;   // value of KERAS_RING_COLLECTIVE
+  const char* name;   // value of KERAS_RING_COLLECTIVE, or _GPU_COLLECTIVE
   DeviceKind device;  // where the tensors that it serves are
   // True if it reads the arenas in which ranks put tensors for their host.
   bool reads_arenas;

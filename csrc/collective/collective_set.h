@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "csrc/device/device.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/device/device.h"
+#include "csrc/device/device_access.h"
 
 namespace keras_ring {
 
@@ -22,18 +23,36 @@ class CollectiveSet {
     Add(DeviceKind::kHost, host);
   }
 
-  // To be called once for each kind of device.
-  void Add(DeviceKind kind, Collective& collective) {
+  // To be called once for each kind of device. `devices`: of the kind; null for
+  // the host.
+  void Add(DeviceKind kind, Collective& collective,
+           DeviceAccess* devices = nullptr) {
     of_kind_[static_cast<int>(kind)] = &collective;
+    devices_[static_cast<int>(kind)] = devices;
   }
   // Returns the collective for tensors on that kind of device; null if there is
   // none.
   Collective* Find(DeviceKind kind) const {
     return of_kind_[static_cast<int>(kind)];
   }
-  // The same for a call: the error says which kinds are served.
+  // Returns the devices of that kind; null for the host, and if none are
+  // served.
+  DeviceAccess* DevicesOf(DeviceKind kind) const {
+    return devices_[static_cast<int>(kind)];
+  }
+  // Returns the collective for a call: the error says which kinds are served,
+  // or why the device cannot be used.
   Result<Collective*> For(Device device) const {
-    if (Collective* found = Find(device.kind)) return found;
+    if (Collective* found = Find(device.kind)) {
+      DeviceAccess* const devices = DevicesOf(device.kind);
+      if (devices == nullptr) return found;
+      const Status usable = devices->Check(device.ordinal);
+      if (usable.ok()) return found;
+      return InvalidArgumentError(
+          std::string("its tensors are said to be in the memory of ") +
+          DeviceKindName(device.kind) + ":" + std::to_string(device.ordinal) +
+          ", but " + usable.message());
+    }
     std::string served;
     for (int kind = 0; kind < kNumDeviceKinds; ++kind) {
       if (of_kind_[kind] == nullptr) continue;
@@ -76,6 +95,7 @@ class CollectiveSet {
 
  private:
   std::array<Collective*, kNumDeviceKinds> of_kind_{};
+  std::array<DeviceAccess*, kNumDeviceKinds> devices_{};
 };
 
 }  // namespace keras_ring

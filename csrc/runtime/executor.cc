@@ -261,7 +261,9 @@ void Executor::Launch(Flight& flight) {
                            std::memory_order_relaxed);
   Status status;
   if (bucket.entries.empty()) {
+    const Request& request = bucket.command.items.front()->request;
     status = flight.placeholders.Make(bucket.command, bucket.decided,
+                                      collectives_.DevicesOf(request.device),
                                       bucket.entries);
   }
   for (const TensorEntry& entry : bucket.entries) {

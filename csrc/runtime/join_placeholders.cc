@@ -67,16 +67,48 @@ void FillNeutral(ReduceOp op, DType dtype, void* to, int64_t count) {
 
 }  // namespace
 
-Result<void*> JoinPlaceholders::Reserve(size_t bytes) {
+JoinPlaceholders::~JoinPlaceholders() {
+  for (void* memory : of_device_) device_->Free(memory);
+}
+
+Result<void*> JoinPlaceholders::ReserveHost(size_t bytes) {
   return memory_.emplace_back().Reserve(bytes);
 }
 
+Result<void*> JoinPlaceholders::Reserve(size_t bytes) {
+  if (device_ == nullptr) return ReserveHost(bytes);
+  KR_ASSIGN_OR_RETURN(void* const memory, device_->Allocate(bytes));
+  of_device_.push_back(memory);
+  return memory;
+}
+
+Result<void*> JoinPlaceholders::Neutral(const Request& request,
+                                        const TensorSpec& spec) {
+  KR_ASSIGN_OR_RETURN(void* const memory, Reserve(spec.num_bytes()));
+  if (!IsReduction(request.kind)) return memory;
+  void* values = memory;
+  if (device_ != nullptr) {
+    KR_ASSIGN_OR_RETURN(values, ReserveHost(spec.num_bytes()));
+  }
+  FillNeutral(request.op, spec.dtype, values, spec.num_elements());
+  if (device_ != nullptr) {
+    KR_RETURN_IF_ERROR(device_->Write(memory, values, spec.num_bytes()));
+  }
+  return memory;
+}
+
 Status JoinPlaceholders::Make(const ExecuteCommand& command, TimePoint decided,
+                              DeviceAccess* devices,
                               std::vector<TensorEntry>& entries) {
+  const int ordinal = devices == nullptr ? 0 : devices->UsualOrdinal();
+  if (devices != nullptr) {
+    KR_ASSIGN_OR_RETURN(device_, devices->MemoryOf(ordinal));
+  }
   for (const std::shared_ptr<const Response>& item : command.items) {
     const Request& request = item->request;
     TensorEntry entry;
     entry.request = RequestPtr(item, &request);
+    entry.device_ordinal = ordinal;
     entry.submitted = decided;
     entry.completion = Completion([](const Status&) {});
     // Where ranks bring rows of their own, this one brings none, and results
@@ -85,10 +117,7 @@ Status JoinPlaceholders::Make(const ExecuteCommand& command, TimePoint decided,
     for (const TensorSpec& spec : request.tensors) {
       void* memory = nullptr;
       if (in_place) {
-        KR_ASSIGN_OR_RETURN(memory, Reserve(spec.num_bytes()));
-        if (IsReduction(request.kind)) {
-          FillNeutral(request.op, spec.dtype, memory, spec.num_elements());
-        }
+        KR_ASSIGN_OR_RETURN(memory, Neutral(request, spec));
         entry.outputs.push_back(memory);
       }
       entry.inputs.push_back(memory);
@@ -96,7 +125,7 @@ Status JoinPlaceholders::Make(const ExecuteCommand& command, TimePoint decided,
     entry.allocate = [this, item](int result, int64_t rows) {
       const auto& tensors = item->request.tensors;
       if (result == static_cast<int>(tensors.size())) {
-        return Reserve(rows * sizeof(int64_t));
+        return ReserveHost(rows * sizeof(int64_t));
       }
       TensorSpec spec = tensors[result];
       spec.shape.front() = rows;

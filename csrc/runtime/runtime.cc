@@ -18,6 +18,7 @@
 #include "csrc/control/controller.h"
 #include "csrc/control/rank_activity.h"
 #include "csrc/control/tensor_queue.h"
+#include "csrc/cuda/cuda_access.h"
 #include "csrc/runtime/background_loop.h"
 #include "csrc/runtime/diagnostics/flight_log.h"
 #include "csrc/runtime/diagnostics/status_page.h"
@@ -54,6 +55,14 @@ std::vector<TunableRange> TunablesOf(const BucketSchedulerOptions& options) {
           {Tunable::kLinger,
            std::chrono::duration_cast<microseconds>(options.linger).count()},
           {Tunable::kPlannedBucket, options.planned_bucket}};
+}
+
+CollectiveSet CollectivesOf(const RuntimeDeps& deps) {
+  CollectiveSet collectives(*deps.collective);
+  if (deps.gpu_collective != nullptr) {
+    collectives.Add(DeviceKind::kCuda, *deps.gpu_collective, deps.gpus.get());
+  }
+  return collectives;
 }
 
 }  // namespace
@@ -164,8 +173,7 @@ Runtime::Runtime(RuntimeDeps deps)
   controller_ = std::make_unique<Controller>(tree, control, running_,
                                              *deps_.counters, deps_.ranks);
   executor_ = std::make_unique<Executor>(
-      topology_.rank, topology_.size, CollectiveSet(*deps_.collective),
-      *deps_.counters,
+      topology_.rank, topology_.size, CollectivesOf(deps_), *deps_.counters,
       Executor::Callbacks{
           [this] { loop_->OnLaunched(); },
           [this](const Status& status) { loop_->OnDataFailure(status); },
@@ -214,13 +222,29 @@ Status Runtime::CheckServed(const TensorEntry& entry) const {
   const Result<Collective*> found =
       executor_->collectives().For({request.device, entry.device_ordinal});
   if (found.ok()) return OkStatus();
-  return found.status().WithContext(
-      request.Label() + " of rank " +
-      std::to_string(deps_.ranks.Global(topology_.rank)));
+  return found.status().WithContext(LabelOf(request));
+}
+
+std::string Runtime::LabelOf(const Request& request) const {
+  return request.Label() + " of rank " +
+         std::to_string(deps_.ranks.Global(topology_.rank));
+}
+
+Result<std::shared_ptr<const Event>> Runtime::Record(Device device,
+                                                     void* stream) const {
+  const CollectiveSet& collectives = executor_->collectives();
+  KR_RETURN_IF_ERROR(collectives.For(device).status());
+  DeviceAccess* const devices = collectives.DevicesOf(device.kind);
+  if (devices == nullptr) return std::shared_ptr<const Event>();
+  return devices->Record(device.ordinal, stream);
 }
 
 Status Runtime::Enqueue(TensorEntry entry) {
-  KR_RETURN_IF_ERROR(CheckServed(entry));
+  Status served = CheckServed(entry);
+  if (!served.ok()) {
+    entry.completion.Disarm();
+    return served;
+  }
   return queue_->Add(std::move(entry));
 }
 

@@ -39,6 +39,9 @@ class TensorQueue;
 struct ControlTree;
 class StatusPage;
 class Timeline;
+namespace cuda {
+class CudaAccess;
+}
 
 // The position of this rank, computed from the host identities of all members.
 struct Topology {
@@ -83,8 +86,12 @@ struct RuntimeDeps {
   // For the job, if this rank shares memory with no other rank. Or null.
   std::unique_ptr<MemoryHolder> memory_holder;
   std::unique_ptr<MessageChannel> channel;
+  // The devices that the process uses; or null.
+  std::shared_ptr<cuda::CudaAccess> gpus;
   // Destroyed first, so that it has left before its rank's connections end.
   std::unique_ptr<Collective> collective;
+  // That of tensors in the memory of devices; or null. Uses the other one.
+  std::unique_ptr<Collective> gpu_collective;
   // The limit that `collective` uses. Null: it has its own.
   std::shared_ptr<IdleLimit> idle_limit;
   // For a process set: see BackgroundLoopOptions.
@@ -116,6 +123,14 @@ class Runtime {
   const RuntimeDeps& deps() const { return deps_; }
   // Describes for people how collectives are done.
   std::string Explain() const;
+
+  // Returns an event that is reached once all is done that the stream of a
+  // device was given so far (see DeviceAccess). Any thread.
+  Result<std::shared_ptr<const Event>> Record(Device device,
+                                              void* stream) const;
+
+  // "allreduce 'a' of rank 3", for messages.
+  std::string LabelOf(const Request& request) const;
 
   // Submits an operation. Returns an error, and the completion never fires, or
   // OK, and it fires exactly once from another thread. Thread-safe, does not

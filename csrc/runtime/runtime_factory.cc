@@ -14,6 +14,7 @@
 #include "csrc/comm/rendezvous/rendezvous.h"
 #include "csrc/comm/rendezvous/sub_mesh.h"
 #include "csrc/comm/transport/message_channel.h"
+#include "csrc/cuda/cuda_access.h"
 #include "csrc/runtime/backends.h"
 #include "csrc/runtime/diagnostics/status_page.h"
 #include "csrc/runtime/diagnostics/timeline.h"
@@ -137,6 +138,7 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
   deps.options.size = static_cast<int>(set.members().size());
   deps.ranks = set;
   deps.counters = of_job.counters;
+  deps.gpus = of_job.gpus;
   if (of_job.timeline) {
     deps.trace =
         std::make_shared<ProcessSetTrace>(of_job.timeline, set.number());
@@ -160,12 +162,13 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena) {
-  KR_RETURN_IF_ERROR(CheckCollectiveChoice(options.collective));
+  KR_RETURN_IF_ERROR(CheckCollectiveChoices(options));
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;
   MakeCounters(deps);
   deps.clock = std::make_unique<SystemClock>();
+  deps.gpus = std::make_shared<cuda::CudaAccess>(options.cuda_driver);
 
   std::vector<std::string> fingerprint = options.Fingerprint();
   fingerprint.insert(fingerprint.end(), versions.begin(), versions.end());

@@ -6,6 +6,7 @@
 
 #include "csrc/base/logging.h"
 #include "csrc/base/round.h"
+#include "csrc/collective/cuda/cuda_backends.h"
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
 #include "csrc/collective/hierarchy/host_stage.h"
 #include "csrc/collective/hierarchy/placement.h"
@@ -68,6 +69,7 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
           HostSlots::DataBytes(size, StageOptionsFor(placement.num_hosts(),
                                                      placement.max_ranks()))),
       kCacheLine);
+  layout.data_bytes += CudaIpcDataBytes();
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =
@@ -117,20 +119,26 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                                            *deps.counters, deps.host.get(),
                                            spin, deps.ranks, *deps.clock));
   KR_ASSIGN_OR_RETURN(const bool share, HostsShareMemory(deps, mesh, deadline));
-  const BackendDeps of_backend{options,
-                               deps.ranks,
-                               deps.host.get(),
-                               deps.host_ids,
-                               share,
-                               deps.idle_limit,
-                               spin,
-                               *deps.clock,
-                               *deps.counters,
-                               deps.trace.get()};
+  BackendDeps of_backend{options,
+                         deps.ranks,
+                         deps.host.get(),
+                         deps.host_ids,
+                         share,
+                         deps.idle_limit,
+                         spin,
+                         *deps.clock,
+                         *deps.counters,
+                         deps.trace.get(),
+                         deps.gpus.get()};
   KR_ASSIGN_OR_RETURN(const CollectiveBackend* const backend,
                       ChooseBackend(of_backend));
   KR_ASSIGN_OR_RETURN(deps.collective,
                       backend->make(of_backend, mesh, deadline));
+  of_backend.host_collective = deps.collective.get();
+  KR_ASSIGN_OR_RETURN(const CollectiveBackend* const of_gpus,
+                      ChooseBackend(of_backend, DeviceKind::kCuda));
+  KR_ASSIGN_OR_RETURN(deps.gpu_collective,
+                      of_gpus->make(of_backend, mesh, deadline));
   return OkStatus();
 }
 

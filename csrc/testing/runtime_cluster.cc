@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "csrc/base/round.h"
+#include "csrc/collective/cuda/cuda_ipc_collective.h"
+#include "csrc/collective/cuda/staged_collective.h"
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
 #include "csrc/comm/host/host_group.h"
@@ -15,6 +17,7 @@
 #include "csrc/comm/transport/local_link.h"
 #include "csrc/comm/transport/message_channel.h"
 #include "csrc/control/control_tree.h"
+#include "csrc/cuda/cuda_access.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/local_host_group.h"
 #include "csrc/testing/local_transport.h"
@@ -49,6 +52,26 @@ std::vector<Links> ControlLinks(const std::vector<std::string>& host_ids,
   return links;
 }
 
+size_t OffsetOfGpuPages(int size) {
+  return RoundUp(ShmCollective::DataBytes(size, ShmCollectiveOptions()), 64);
+}
+
+// Gives a rank the collective of device tensors.
+void AddGpus(const cuda::Driver& driver, RuntimeDeps& deps) {
+  const int size = deps.options.size;
+  deps.gpus = std::make_shared<cuda::CudaAccess>(driver);
+  CudaIpcOptions options;
+  options.page_offset = OffsetOfGpuPages(size);
+  options.barrier.clock = deps.clock.get();
+  options.grace = std::chrono::milliseconds(200);
+  deps.gpu_collective = std::make_unique<CudaIpcCollective>(
+      std::shared_ptr<const HostGroup>(std::shared_ptr<void>(),
+                                       deps.host.get()),
+      *deps.gpus, options, Meter(*deps.counters, nullptr),
+      std::make_unique<StagedCollective>(deps.options.rank, size, *deps.gpus,
+                                         *deps.collective));
+}
+
 // By rank.
 std::vector<std::unique_ptr<HostGroup>> HostGroups(
     const std::vector<std::string>& host_ids) {
@@ -61,7 +84,7 @@ std::vector<std::unique_ptr<HostGroup>> HostGroups(
     const int size = static_cast<int>(ranks.size());
     HostGroupLayout layout;
     layout.control_bytes = RoundUp(ControlPage::BytesFor(size), 64);
-    layout.data_bytes = ShmCollective::DataBytes(size, ShmCollectiveOptions());
+    layout.data_bytes = OffsetOfGpuPages(size) + CudaIpcCollective::DataBytes();
     auto groups = CreateLocalHostGroups(ranks, layout);
     for (int place = 0; place < size; ++place) {
       of_rank[ranks[place]] = std::move(groups[place]);
@@ -121,6 +144,7 @@ RuntimeClusterParts ConnectRuntimes(const std::vector<std::string>& host_ids,
     if (setup.wrap_collective) {
       deps.collective = setup.wrap_collective(rank, std::move(deps.collective));
     }
+    if (setup.driver != nullptr) AddGpus(*setup.driver, deps);
     Result<std::unique_ptr<MessageChannel>> channel =
         MessageChannel::Create(std::move(links[rank]), 1 << 20, *deps.counters,
                                deps.host.get(), setup.spin, set, *deps.clock);

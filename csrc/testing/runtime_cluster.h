@@ -12,6 +12,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/collective/collective.h"
 #include "csrc/comm/transport/transport.h"
+#include "csrc/cuda/driver.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {
@@ -22,6 +23,9 @@ struct RuntimeClusterSetup {
   // one host go through memory, and so do the tensors if there is only one.
   bool shares_memory = false;
   Duration spin = Duration::zero();
+  // Ranks that share memory, all on one host, also have a collective of device
+  // tensors, by this driver. Null: they have none. Must outlive the runtimes.
+  const cuda::Driver* driver = nullptr;
   // What the loops go by. Must outlive the runtimes.
   const Clock* clock = &SystemTime();
   // Is told of all ranks alike; or null. Must outlive the runtimes.

@@ -49,21 +49,22 @@ struct CudaIpcCollective::Connection {
   std::vector<std::unique_ptr<IpcLane>> lanes;
 };
 
-CudaIpcCollective::CudaIpcCollective(const HostGroup& group,
-                                     const cuda::Driver& driver,
+CudaIpcCollective::CudaIpcCollective(std::shared_ptr<const HostGroup> group,
+                                     cuda::CudaAccess& gpus,
                                      const CudaIpcOptions& options,
-                                     const Meter& meter, Collective& fallback)
-    : group_(group),
-      driver_(driver),
+                                     const Meter& meter,
+                                     std::unique_ptr<Collective> fallback)
+    : group_(std::move(group)),
+      gpus_(gpus),
       options_(options),
-      fallback_(fallback),
-      size_(group.size()),
-      local_rank_(group.local_rank()),
-      pages_(PagesOf(group, options.page_offset)),
-      barrier_(ProgressOf(pages_), group.global_ranks(), group.local_rank(),
+      fallback_(std::move(fallback)),
+      size_(group_->size()),
+      local_rank_(group_->local_rank()),
+      pages_(PagesOf(*group_, options.page_offset)),
+      barrier_(ProgressOf(pages_), group_->global_ranks(), local_rank_,
                options.barrier, meter),
       finalizer_(options.grace) {
-  KR_CHECK(group.data_bytes() >= options.page_offset + DataBytes());
+  KR_CHECK(group_->data_bytes() >= options.page_offset + DataBytes());
   KR_CHECK(size_ <= cuda::kMaxPeers);
 }
 
@@ -92,7 +93,7 @@ void CudaIpcCollective::Start(const CollectiveArgs& args, Done done) {
         "; a rank has one device");
   });
   if (status.ok() && (falls_back_ || IsAdasum(args))) {
-    return fallback_.Start(args, std::move(done));
+    return fallback_->Start(args, std::move(done));
   }
   if (!status.ok()) {
     // The others need not wait for steps that will not come.
@@ -127,7 +128,7 @@ void CudaIpcCollective::Start(const CollectiveArgs& args, Done done) {
 
 Status CudaIpcCollective::Run(const CollectiveArgs& args) {
   Connection& on = *connection_;
-  const IpcParts parts{driver_,
+  const IpcParts parts{on.gpu->driver(),
                        pages_,
                        local_rank_,
                        call_,
@@ -164,7 +165,7 @@ Status CudaIpcCollective::Meet(Phase phase) {
 
 Status CudaIpcCollective::Connect(int ordinal) {
   auto connection = std::make_unique<Connection>();
-  KR_ASSIGN_OR_RETURN(connection->gpu, Gpu::Open(driver_, ordinal));
+  KR_ASSIGN_OR_RETURN(connection->gpu, gpus_.Open(ordinal));
   const auto& gpu = connection->gpu;
   const Gpu::Current current(*gpu);
   KR_RETURN_IF_ERROR(current.status());
@@ -201,7 +202,7 @@ Status CudaIpcCollective::Exchange() {
   for (int peer = 0; peer < size_ && usable.ok(); ++peer) {
     if (peer == local_rank_) continue;
     usable = OpenPeer(peer).WithContext(
-        "the memory of rank " + std::to_string(group_.global_rank(peer)));
+        "the memory of rank " + std::to_string(group_->global_rank(peer)));
   }
   own.usable = usable.ok();
   std::snprintf(own.why_not, sizeof(own.why_not), "%s",
@@ -234,23 +235,23 @@ std::string CudaIpcCollective::Explain() const {
   std::string text;
   for (int i = 0; i < size_; ++i) {
     if (pages_[i]->usable) continue;
-    text += "rank " + std::to_string(group_.global_rank(i)) +
+    text += "rank " + std::to_string(group_->global_rank(i)) +
             " cannot read the memory of other devices: " + pages_[i]->why_not +
             "\n";
   }
-  return text + fallback_.Explain();
+  return text + fallback_->Explain();
 }
 
 void CudaIpcCollective::PeerGone(int rank) {
-  const int local_rank = group_.LocalRankOf(rank);
+  const int local_rank = group_->LocalRankOf(rank);
   if (local_rank >= 0) barrier_.SetGone(local_rank);
-  fallback_.PeerGone(rank);
+  fallback_->PeerGone(rank);
 }
 
 void CudaIpcCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) barrier_.Abort(cause);
   finalizer_.Abort(cause);
-  fallback_.Abort(cause);
+  fallback_->Abort(cause);
 }
 
 }  // namespace keras_ring

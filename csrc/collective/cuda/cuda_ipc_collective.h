@@ -47,7 +47,7 @@
 #include "csrc/collective/cuda/peer_page.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/comm/host/host_group.h"
-#include "csrc/cuda/driver.h"
+#include "csrc/cuda/cuda_access.h"
 #include "csrc/cuda/finalizer.h"
 
 namespace keras_ring {
@@ -76,10 +76,10 @@ class CudaIpcCollective final : public Collective {
 
   // The device is opened by the first call, which names it. `fallback`: serves
   // calls that this object cannot: an Adasum, and every call if a device cannot
-  // read the memory of another one. All references must outlive the object.
-  CudaIpcCollective(const HostGroup& group, const cuda::Driver& driver,
-                    const CudaIpcOptions& options, const Meter& meter,
-                    Collective& fallback);
+  // read the memory of another one. `gpus` must outlive the object.
+  CudaIpcCollective(std::shared_ptr<const HostGroup> group,
+                    cuda::CudaAccess& gpus, const CudaIpcOptions& options,
+                    const Meter& meter, std::unique_ptr<Collective> fallback);
   ~CudaIpcCollective() override;
 
   void Start(const CollectiveArgs& args, Done done) override;
@@ -104,10 +104,10 @@ class CudaIpcCollective final : public Collective {
   void AcquireSlot(uint64_t call) KR_EXCLUDES(mutex_);
   void ReleaseSlot(uint64_t call) KR_EXCLUDES(mutex_);
 
-  const HostGroup& group_;
-  const cuda::Driver& driver_;
+  const std::shared_ptr<const HostGroup> group_;
+  cuda::CudaAccess& gpus_;
   const CudaIpcOptions options_;
-  Collective& fallback_;
+  const std::unique_ptr<Collective> fallback_;
   const int size_;
   const int local_rank_;
   const std::vector<PeerPage*> pages_;  // by local rank

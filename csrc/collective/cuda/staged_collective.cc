@@ -111,16 +111,17 @@ class StagedCollective::Run {
 
   Status FromDevice(void* to, const void* from, size_t bytes) {
     if (bytes == 0) return OkStatus();
-    return KR_CUDA(owner_.driver_, cuMemcpyDtoHAsync, to, ToDevice(from), bytes,
-                   owner_.stream_->get());
+    return KR_CUDA(owner_.gpu_->driver(), cuMemcpyDtoHAsync, to, ToDevice(from),
+                   bytes, owner_.stream_->get());
   }
   Status ToDeviceFrom(const void* from, void* to, size_t bytes) {
     if (bytes == 0) return OkStatus();
-    return KR_CUDA(owner_.driver_, cuMemcpyHtoDAsync, ToDevice(to), from, bytes,
-                   owner_.stream_->get());
+    return KR_CUDA(owner_.gpu_->driver(), cuMemcpyHtoDAsync, ToDevice(to), from,
+                   bytes, owner_.stream_->get());
   }
   Status Synchronize() {
-    return KR_CUDA(owner_.driver_, cuStreamSynchronize, owner_.stream_->get());
+    return KR_CUDA(owner_.gpu_->driver(), cuStreamSynchronize,
+                   owner_.stream_->get());
   }
 
   template <typename Args>
@@ -135,9 +136,9 @@ class StagedCollective::Run {
   StagedCollective& owner_;
 };
 
-StagedCollective::StagedCollective(int rank, int size,
-                                   const cuda::Driver& driver, Collective& host)
-    : rank_(rank), size_(size), driver_(driver), host_(host) {}
+StagedCollective::StagedCollective(int rank, int size, cuda::CudaAccess& gpus,
+                                   Collective& host)
+    : rank_(rank), size_(size), gpus_(gpus), host_(host) {}
 
 StagedCollective::~StagedCollective() {
   if (memory_ != nullptr) gpu_->FreeHost(memory_);
@@ -163,7 +164,7 @@ Status StagedCollective::Do(const CollectiveArgs& args) {
 }
 
 Status StagedCollective::Connect(int ordinal) {
-  KR_ASSIGN_OR_RETURN(gpu_, Gpu::Open(driver_, ordinal));
+  KR_ASSIGN_OR_RETURN(gpu_, gpus_.Open(ordinal));
   KR_ASSIGN_OR_RETURN(stream_, cuda::OwnStream::Create(gpu_));
   return OkStatus();
 }

@@ -15,7 +15,7 @@
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/collective.h"
-#include "csrc/cuda/driver.h"
+#include "csrc/cuda/cuda_access.h"
 #include "csrc/cuda/gpu.h"
 
 namespace keras_ring {
@@ -25,7 +25,7 @@ class StagedCollective final : public Collective {
  public:
   // `host` is used between Start and its return, by the thread that calls it.
   // References must outlive the object.
-  StagedCollective(int rank, int size, const cuda::Driver& driver,
+  StagedCollective(int rank, int size, cuda::CudaAccess& gpus,
                    Collective& host);
   ~StagedCollective() override;
 
@@ -45,7 +45,7 @@ class StagedCollective final : public Collective {
 
   const int rank_;
   const int size_;
-  const cuda::Driver& driver_;
+  cuda::CudaAccess& gpus_;
   Collective& host_;
   StickyStatus broken_;
   std::shared_ptr<cuda::Gpu> gpu_;

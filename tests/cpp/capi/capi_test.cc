@@ -326,7 +326,7 @@ TEST_F(Job, OperationsWaitUntilTheirTensorsAreReady) {
 }
 
 // No other rank has heard of it, and what comes next is reduced.
-TEST_F(Job, TensorsOfADeviceThatNothingServesAreRefused) {
+TEST_F(Job, TensorsOfADeviceThatIsNotThereAreRefused) {
   Spec spec({2});
   spec.spec.device = KR_DEVICE_CUDA;
   Call there;
@@ -338,7 +338,7 @@ TEST_F(Job, TensorsOfADeviceThatNothingServesAreRefused) {
   EXPECT_THAT(there.Run(spec),
               AllOf(HasSubstr("refused: INVALID_ARGUMENT"),
                     HasSubstr("allreduce 'a' of rank 0"), HasSubstr("gpu:3"),
-                    HasSubstr("serve tensors in cpu memory")));
+                    HasSubstr("there is no")));
   Call here;
   here.input = {1, 2};
   here.output = {0, 0};

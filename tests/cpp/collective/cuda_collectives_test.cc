@@ -30,9 +30,9 @@ std::shared_ptr<Gpu> OpenGpu() {
 
 struct Foundation {
   Counters counters;
-  std::unique_ptr<HostGroup> group;
+  std::shared_ptr<const HostGroup> group;
   std::unique_ptr<Collective> host;
-  std::unique_ptr<Collective> staged;
+  cuda::CudaAccess gpus{cuda::TestedDriver()};
   std::shared_ptr<Gpu> gpu;
 };
 
@@ -54,15 +54,14 @@ std::vector<CollectiveMember> Make(int size, bool ipc, IpcSizes sizes,
         *foundation->group, of_host, foundation->counters);
     CollectiveMember member;
     member.collective = std::make_unique<StagedCollective>(
-        rank, size, cuda::TestedDriver(), *foundation->host);
+        rank, size, foundation->gpus, *foundation->host);
     if (ipc) {
       CudaIpcOptions options;
       options.page_offset = host_bytes;
       options.sizes = sizes;
-      foundation->staged = std::move(member.collective);
       member.collective = std::make_unique<CudaIpcCollective>(
-          *foundation->group, cuda::TestedDriver(), options,
-          Meter(foundation->counters, nullptr), *foundation->staged);
+          foundation->group, foundation->gpus, options,
+          Meter(foundation->counters, nullptr), std::move(member.collective));
     }
     Memory& memory = *foundation->gpu;
     member.region = std::shared_ptr<DeviceRegion>(

@@ -59,9 +59,11 @@ class Rank {
       : group_(group),
         gpu_(*Gpu::Open(TestedDriver(), 0)),
         host_(group, ShmCollectiveOptions(), counters_),
-        staged_(rank(), size(), TestedDriver(), host_),
-        ipc_(group, TestedDriver(), OptionsOf(group.size(), grace),
-             Meter(counters_, nullptr), staged_) {}
+        staged_(group.local_rank(), group.size(), gpus_, host_),
+        ipc_({std::shared_ptr<void>(), &group}, gpus_,
+             OptionsOf(group.size(), grace), Meter(counters_, nullptr),
+             std::make_unique<StagedCollective>(group.local_rank(),
+                                                group.size(), gpus_, host_)) {}
 
   int rank() const { return group_.local_rank(); }
   int size() const { return group_.size(); }
@@ -107,6 +109,7 @@ class Rank {
 
   const HostGroup& group_;
   Counters counters_;
+  cuda::CudaAccess gpus_{cuda::TestedDriver()};
   std::shared_ptr<Gpu> gpu_;
   ShmCollective host_;
   StagedCollective staged_;

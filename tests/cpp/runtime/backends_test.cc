@@ -21,34 +21,86 @@ class Backends : public testing::Test {
   // `hosts`: a letter for the host of each rank.
   std::string Choose(const std::string& collective, const std::string& hosts,
                      const HostGroup* host = nullptr, bool share = true) {
+    options_.collective = collective;
+    return Choose(DeviceKind::kHost, hosts, host, share);
+  }
+  std::string ChooseForGpus(const std::string& collective,
+                            const std::string& hosts,
+                            const HostGroup* host = nullptr) {
+    options_.gpu_collective = collective;
+    return Choose(DeviceKind::kCuda, hosts, host, /*share=*/true);
+  }
+
+  Options options_;
+
+ private:
+  std::string Choose(DeviceKind kind, const std::string& hosts,
+                     const HostGroup* host, bool share) {
     Options options = options_;
-    options.collective = collective;
     options.size = static_cast<int>(hosts.size());
     std::vector<std::string> host_ids;
     for (char letter : hosts) host_ids.emplace_back(1, letter);
     const BackendDeps deps{
         options, RankSet(),        host,         host_ids,  share,
         nullptr, Duration::zero(), SystemTime(), counters_, nullptr};
-    const Result<const CollectiveBackend*> chosen = ChooseBackend(deps);
+    const Result<const CollectiveBackend*> chosen = ChooseBackend(deps, kind);
     return chosen.ok() ? (*chosen)->name : chosen.status().message();
   }
 
-  Options options_;
   Counters counters_;
 };
 
 TEST_F(Backends, AChoiceIsANameInTheList) {
   EXPECT_EQ(CollectiveChoices(), "auto, shm, hierarchy, ring or mpi");
   for (const char* name : {"auto", "shm", "hierarchy", "ring", "mpi"}) {
-    EXPECT_TRUE(CheckCollectiveChoice(name).ok()) << name;
+    Options options;
+    options.collective = name;
+    EXPECT_TRUE(CheckCollectiveChoices(options).ok()) << name;
   }
   for (const char* name : {"", "Ring", "gloo", "ring "}) {
-    const Status status = CheckCollectiveChoice(name);
+    Options options;
+    options.collective = name;
+    const Status status = CheckCollectiveChoices(options);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(status.message(),
                 HasSubstr("'" + std::string(name) +
                           "': expected auto, shm, hierarchy, ring or mpi"));
   }
+}
+
+TEST_F(Backends, AChoiceForGpusIsANameInTheirList) {
+  EXPECT_EQ(CollectiveChoices(DeviceKind::kCuda), "auto, cuda_ipc or staged");
+  for (const char* name : {"auto", "cuda_ipc", "staged"}) {
+    Options options;
+    options.gpu_collective = name;
+    EXPECT_TRUE(CheckCollectiveChoices(options).ok()) << name;
+  }
+  // The choice for the host is another one.
+  for (const char* name : {"", "shm", "nccl"}) {
+    Options options;
+    options.gpu_collective = name;
+    const Status status = CheckCollectiveChoices(options);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(status.message(),
+                HasSubstr("KERAS_RING_GPU_COLLECTIVE is '" + std::string(name) +
+                          "': expected auto, cuda_ipc or staged"));
+  }
+}
+
+TEST_F(Backends, GpusReadEachOthersMemoryWithinAHost) {
+  HostGroupLayout layout;
+  const auto groups = CreateLocalHostGroups({0, 1}, layout);
+  EXPECT_EQ(ChooseForGpus("auto", "aa", groups[0].get()), "cuda_ipc");
+  EXPECT_EQ(ChooseForGpus("staged", "aa", groups[0].get()), "staged");
+  EXPECT_EQ(ChooseForGpus("auto", "ab"), "staged");
+  EXPECT_EQ(ChooseForGpus("auto", "aa"), "staged");
+  EXPECT_EQ(ChooseForGpus("auto", std::string(17, 'a')), "staged");
+  EXPECT_EQ(ChooseForGpus("auto", "a"), "cuda_ipc");
+  EXPECT_EQ(ChooseForGpus("cuda_ipc", "ab"),
+            "KERAS_RING_GPU_COLLECTIVE is 'cuda_ipc', but the ranks are on "
+            "several hosts; use 'auto'");
+  EXPECT_THAT(ChooseForGpus("cuda_ipc", std::string(17, 'a')),
+              HasSubstr("there are 17 ranks"));
 }
 
 TEST_F(Backends, TheFastestThatIsAvailable) {

@@ -27,7 +27,7 @@ T ValueFor(ReduceOp op, DType dtype) {
       AgreedOn(RequestKind::kAllreduce, op, {TensorSpec{dtype, {3, 5}}})};
   JoinPlaceholders placeholders;
   std::vector<TensorEntry> entries;
-  EXPECT_TRUE(placeholders.Make(command, TimePoint(), entries).ok());
+  EXPECT_TRUE(placeholders.Make(command, TimePoint(), nullptr, entries).ok());
   EXPECT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].inputs.front(), entries[0].outputs.front());
   const T* values = static_cast<const T*>(entries[0].inputs.front());
@@ -85,7 +85,7 @@ TEST(JoinPlaceholders, HaveMemoryForWhatNobodyReads) {
       AgreedOn(RequestKind::kBarrier, ReduceOp::kSum, {})};
   JoinPlaceholders placeholders;
   std::vector<TensorEntry> entries;
-  ASSERT_TRUE(placeholders.Make(command, TimePoint(), entries).ok());
+  ASSERT_TRUE(placeholders.Make(command, TimePoint(), nullptr, entries).ok());
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_TRUE(entries[0].outputs.empty());
   Result<void*> rows = entries[0].allocate(0, 3);

@@ -1,0 +1,21 @@
+// The backends of tensors in the memory of NVIDIA's devices.
+#ifndef KERAS_RING_COLLECTIVE_CUDA_CUDA_BACKENDS_H_
+#define KERAS_RING_COLLECTIVE_CUDA_CUDA_BACKENDS_H_
+
+#include <cstddef>
+
+#include "csrc/collective/backend.h"
+
+namespace keras_ring {
+
+// The devices of one host, which read each other's memory.
+extern const CollectiveBackend kCudaIpcBackend;
+// Through host memory and the collective that the job has for it.
+extern const CollectiveBackend kStagedBackend;
+
+// What HostGroupLayout::data_bytes must have beside what others need.
+size_t CudaIpcDataBytes();
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COLLECTIVE_CUDA_CUDA_BACKENDS_H_
