@@ -38,8 +38,8 @@ namespace fake {
 void SetDelays(uint64_t seed, int microseconds);
 // The next `count` allocations succeed, those after them do not. -1: all do.
 void LimitAllocations(int count);
-// From now on memory cannot be opened by other processes.
-void RefuseIpc(bool refuse);
+// Whether other processes can open what is allocated from now on.
+void MakeShareable(bool shareable);
 // What was allocated and not freed.
 size_t NumAllocations();
 size_t NumStreams();

@@ -388,7 +388,9 @@ void SetDelays(uint64_t seed, int microseconds) {
   FakeStream::SetDelays(seed, microseconds);
 }
 void LimitAllocations(int count) { Process().memory.Limit(count); }
-void RefuseIpc(bool refuse) { Process().memory.RefuseIpc(refuse); }
+void MakeShareable(bool shareable) {
+  Process().memory.MakeShareable(shareable);
+}
 size_t NumAllocations() { return Process().memory.count(); }
 size_t NumStreams() { return Process().streams.load(); }
 size_t NumEvents() { return Process().events.load(); }

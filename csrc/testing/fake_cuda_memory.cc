@@ -33,9 +33,13 @@ ErrorCode FakeMemory::Map(int descriptor, size_t bytes, int device, bool owned,
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (there == MAP_FAILED || alias == MAP_FAILED) return kOutOfMemory;
   *memory = reinterpret_cast<DevicePointer>(there);
-  blocks_[*memory] = {
-      bytes,      mapped, static_cast<char*>(alias), owned ? descriptor : -1,
-      ++numbers_, device};
+  blocks_[*memory] = {bytes,
+                      mapped,
+                      static_cast<char*>(alias),
+                      owned ? descriptor : -1,
+                      ++numbers_,
+                      device,
+                      shareable_};
   return kSuccess;
 }
 
@@ -118,7 +122,7 @@ ErrorCode FakeMemory::Export(IpcMemoryHandle* handle, DevicePointer memory) {
   const Hidden hidden;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = Find(memory);
-  if (found == blocks_.end() || refuses_ipc_) return kInvalidValue;
+  if (found == blocks_.end() || !found->second.shareable) return kInvalidValue;
   const Handle content{getpid(), found->second.descriptor, found->second.bytes};
   if (content.descriptor < 0) return kInvalidValue;
   std::memcpy(handle, &content, sizeof(content));
@@ -153,9 +157,9 @@ void FakeMemory::Limit(int count) {
   left_ = count;
 }
 
-void FakeMemory::RefuseIpc(bool refuse) {
+void FakeMemory::MakeShareable(bool shareable) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  refuses_ipc_ = refuse;
+  shareable_ = shareable;
 }
 
 }  // namespace keras_ring::cuda::fake

@@ -25,7 +25,7 @@ class FakeMemory {
 
   size_t count();
   void Limit(int count);
-  void RefuseIpc(bool refuse);
+  void MakeShareable(bool shareable);
 
  private:
   struct Block {
@@ -35,6 +35,7 @@ class FakeMemory {
     int descriptor;  // -1: it was imported
     unsigned long long number;
     int device;
+    bool shareable;
   };
   using Blocks = std::map<DevicePointer, Block>;
 
@@ -46,7 +47,7 @@ class FakeMemory {
   Blocks blocks_;
   unsigned long long numbers_ = 0;
   int left_ = -1;
-  bool refuses_ipc_ = false;
+  bool shareable_ = true;  // what is allocated now
 };
 
 }  // namespace keras_ring::cuda::fake

@@ -28,28 +28,42 @@ bool PeerMemory::IsOwnProcess(int local_rank) const {
 Result<DevicePlace> PeerMemory::Show(const void* memory) {
   const Driver& driver = gpu_->driver();
   unsigned long long number = 0;
-  KR_RETURN_IF_ERROR(
-      KR_CUDA(driver, cuPointerGetAttribute, &number, cuda::kPointerBufferId,
-              ToDevice(memory))
-          .WithContext("a tensor that is not in the memory of a device"));
-  auto found = shown_.find(number);
-  if (found == shown_.end()) {
-    cuda::DevicePointer base = 0;
-    size_t bytes = 0;
-    KR_RETURN_IF_ERROR(
-        KR_CUDA(driver, cuMemGetAddressRange, &base, &bytes, ToDevice(memory)));
-    Shown shown{DevicePlace::kNowhere, static_cast<char*>(FromDevice(base))};
-    if (num_regions_ < PeerPage::kMaxRegions) {
-      PeerPage::Region& region = pages_[own_]->regions[num_regions_];
-      region.base = static_cast<char*>(FromDevice(base));
-      if (driver.cuIpcGetMemHandle(&region.handle, base) == cuda::kSuccess) {
-        shown.region = num_regions_++;
-      }
-    }
-    found = shown_.emplace(number, shown).first;
+  // Reserved addresses, which are backed by other calls, may have none.
+  const bool is_numbered =
+      driver.cuPointerGetAttribute(&number, cuda::kPointerBufferId,
+                                   ToDevice(memory)) == cuda::kSuccess &&
+      number != 0;
+  if (is_numbered) {
+    const auto found = shown_.find(number);
+    if (found != shown_.end()) return PlaceOf(found->second, memory);
   }
-  return DevicePlace{found->second.region,
-                     static_cast<const char*>(memory) - found->second.base};
+  unsigned type = 0;
+  if (driver.cuPointerGetAttribute(&type, cuda::kPointerMemoryType,
+                                   ToDevice(memory)) != cuda::kSuccess ||
+      type != cuda::kMemoryOfDevice) {
+    return InvalidArgumentError("a tensor that was said to be on gpu:" +
+                                std::to_string(gpu_->ordinal()) +
+                                " is not in the memory of a device");
+  }
+  if (!is_numbered) return DevicePlace();
+  Shown shown{DevicePlace::kNowhere, nullptr};
+  cuda::DevicePointer base = 0;
+  size_t bytes = 0;
+  if (num_regions_ < PeerPage::kMaxRegions &&
+      driver.cuMemGetAddressRange(&base, &bytes, ToDevice(memory)) ==
+          cuda::kSuccess) {
+    PeerPage::Region& region = pages_[own_]->regions[num_regions_];
+    shown.base = region.base = static_cast<char*>(FromDevice(base));
+    if (driver.cuIpcGetMemHandle(&region.handle, base) == cuda::kSuccess) {
+      shown.region = num_regions_++;
+    }
+  }
+  return PlaceOf(shown_.emplace(number, shown).first->second, memory);
+}
+
+DevicePlace PeerMemory::PlaceOf(const Shown& shown, const void* memory) {
+  if (shown.region == DevicePlace::kNowhere) return DevicePlace();
+  return {shown.region, static_cast<const char*>(memory) - shown.base};
 }
 
 Result<char*> PeerMemory::Open(int local_rank, const DevicePlace& place) {

@@ -28,7 +28,8 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   // Returns the place of `memory` for the others; kNowhere if they cannot open
-  // it: it comes from a pool of the driver, or there are too many allocations.
+  // it: it comes from a pool of the driver, is mapped to reserved addresses, or
+  // there are too many allocations. kInvalidArgument: it is of no device.
   Result<DevicePlace> Show(const void* memory);
 
   // Returns the address of another rank's memory.
@@ -42,6 +43,7 @@ class PeerMemory {
     const char* base;
   };
 
+  static DevicePlace PlaceOf(const Shown& shown, const void* memory);
   bool IsOwnProcess(int local_rank) const;
 
   const std::shared_ptr<cuda::Gpu> gpu_;

@@ -38,7 +38,7 @@ struct Foundation {
 
 // `ipc`: or through host memory.
 std::vector<CollectiveMember> Make(int size, bool ipc, IpcSizes sizes,
-                                   size_t skew) {
+                                   size_t skew, bool shareable) {
   ShmCollectiveOptions of_host;
   HostGroupLayout layout;
   const size_t host_bytes =
@@ -64,9 +64,11 @@ std::vector<CollectiveMember> Make(int size, bool ipc, IpcSizes sizes,
           Meter(foundation->counters, nullptr), std::move(member.collective));
     }
     Memory& memory = *foundation->gpu;
+    cuda::fake::MakeShareable(shareable);
     member.region = std::shared_ptr<DeviceRegion>(
         new DeviceRegion(memory, kRegionBytes, skew),
         [foundation](DeviceRegion* region) { delete region; });
+    cuda::fake::MakeShareable(true);
     member.foundation = std::move(foundation);
     members.push_back(std::move(member));
   }
@@ -81,9 +83,10 @@ std::vector<int> AllButTheLast(int size) {
 }
 
 CollectiveFactory Factory(const char* name, bool ipc, IpcSizes sizes,
-                          size_t skew) {
-  return {name, [=](int size) { return Make(size, ipc, sizes, skew); }, nullptr,
-          AllButTheLast};
+                          size_t skew = 0, bool shareable = true) {
+  return {name,
+          [=](int size) { return Make(size, ipc, sizes, skew, shareable); },
+          nullptr, AllButTheLast};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -93,6 +96,9 @@ INSTANTIATE_TEST_SUITE_P(
                         // Nearly all tensors are read where they are.
                         Factory("direct", true, {64, 0}, 0),
                         Factory("unaligned", true, {64, 0}, 8),
+                        // Others cannot open the tensors of a rank (on the
+                        // fake; the real driver shares what tests allocate).
+                        Factory("hidden", true, {64, 0}, 0, false),
                         // Most are put together.
                         Factory("packed", true, {6000, 100}, 0),
                         // Most calls take one shot.

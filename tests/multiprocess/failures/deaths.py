@@ -70,6 +70,7 @@ class _Operation(ctypes.Structure):
         ("allocate", ctypes.c_void_p),
         ("device_ordinal", ctypes.c_int32),
         ("wait_until_ready", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
     )
 
 
