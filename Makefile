@@ -80,7 +80,7 @@ $(VENV)/.dependencies: requirements.txt
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
   $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/core/*.cc keras_ring/core/*.h) \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
-  $(wildcard tf_ops/*)
+  $(wildcard csrc/cuda/kernels/*.inc) $(wildcard tf_ops/*)
 
 # Against the TensorFlow that is in .venv, hence no build isolation.
 $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)

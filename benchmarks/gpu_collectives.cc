@@ -72,6 +72,7 @@ class Rank {
              Meter(counters_, nullptr),
              std::make_unique<StagedCollective>(group.local_rank(),
                                                 group.size(), gpus_, host_)),
+        largest_(largest),
         tensor_(static_cast<float*>(Must(gpu_->Allocate(largest)))) {}
 
   // Median seconds of one call, from its start to its end, and seconds of one
@@ -133,13 +134,21 @@ class Rank {
     return options;
   }
 
+  // Calls in flight have tensors of their own, as far as there is room: so they
+  // do not find them in the caches.
+  float* TensorOf(int call, size_t bytes) const {
+    const size_t room = std::max<size_t>(1, largest_ / RoundUp(bytes, 256));
+    return tensor_ + (call % room) * RoundUp(bytes, 256) / sizeof(float);
+  }
+
   void Run(Collective& collective, size_t bytes, int calls) {
     std::vector<std::promise<Status>> outcomes(calls);
     for (int i = 0; i < calls; ++i) {
       AllreduceArgs args;
       args.tag = ++tag_;
+      float* const tensor = TensorOf(i, bytes);
       args.tensors.push_back(
-          {tensor_, tensor_, static_cast<int64_t>(bytes / sizeof(float))});
+          {tensor, tensor, static_cast<int64_t>(bytes / sizeof(float))});
       calls_.push_back(std::make_unique<CollectiveArgs>(args));
       collective.Start(*calls_.back(), [&outcomes, i](const Status& status) {
         outcomes[i].set_value(status);
@@ -156,6 +165,7 @@ class Rank {
   ShmCollective host_;
   StagedCollective staged_;
   CudaIpcCollective ipc_;
+  const size_t largest_;
   float* const tensor_;
   uint64_t tag_ = 0;
   std::vector<std::unique_ptr<CollectiveArgs>> calls_;

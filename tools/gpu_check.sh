@@ -3,10 +3,11 @@
 #
 #   gpu_check.sh FILES [OUT]
 #
-# FILES: what `make gpu-check-files` has put together, which needs no compiler
-# and no package of Python to run. OUT: a folder for the logs of the parts.
+# FILES: what `make gpu-check-files` has put together, which needs no compiler.
+# OUT: a folder for the logs of the parts. What needs PyTorch is left out where
+# python3 has none, and what needs compute-sanitizer likewise.
 #
-# Each part has a limit in seconds; all together take less than 500. With
+# Each part has a limit; all together take less than 500 seconds. With
 # KERAS_RING_TEST_DRIVER=fake, the same on a machine without a device.
 set -u
 
@@ -16,7 +17,11 @@ mkdir -p "$out"
 export KERAS_RING_TEST_DRIVER="${KERAS_RING_TEST_DRIVER:-real}"
 export LD_LIBRARY_PATH="$files${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 largest=1073741824
-if [ "$KERAS_RING_TEST_DRIVER" != real ]; then largest=1000000; fi
+device=cuda:0
+if [ "$KERAS_RING_TEST_DRIVER" != real ]; then
+  largest=1000000
+  device=cpu
+fi
 results=""
 
 # part NAME LIMIT COMMAND...
@@ -33,7 +38,7 @@ part() {
     124 | 137) word="NOT DONE in $limit s" ;;
     *) word="FAILED ($code)" ;;
   esac
-  results="$results$(printf '%-28s %4d s  %s' "$name" "$took" "$word")
+  results="$results$(printf '%-26s %4d s  %s' "$name" "$took" "$word")
 "
   if [ "$code" != 0 ]; then tail -n 15 "$out/$name.log"; fi
 }
@@ -43,24 +48,41 @@ if [ "$KERAS_RING_TEST_DRIVER" = real ]; then
     --format=csv,noheader || true
 fi
 
-part driver-facts 90 "$files/driver_facts_test"
-grep "^after the kill\|^a copy from" "$out/driver-facts.log"
-part conformance 150 "$files/cuda_collectives_test" --gtest_brief=1
-tail -n 3 "$out/conformance.log"
+part driver-facts 60 "$files/driver_facts_test"
+grep "^after the kill\|^a copy from\|^the process" "$out/driver-facts.log"
+part processes 60 "$files/cuda_ipc_processes_test"
+part runtime 60 "$files/device_runtime_test"
+part kernels 60 "$files/gpu_kernels_benchmark"
+cat "$out/kernels.log"
 for kind in threads processes; do
-  part "allreduce-of-$kind" 100 "$files/gpu_collectives_benchmark" \
+  part "allreduce-of-$kind" 60 "$files/gpu_collectives_benchmark" \
     "--$kind" "--largest=$largest"
   cat "$out/allreduce-of-$kind.log"
 done
-if [ "$KERAS_RING_TEST_DRIVER" = real ] && command -v compute-sanitizer \
-  >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    part "sanitizer-$tool" 60 compute-sanitizer --tool "$tool" \
-      --error-exitcode 9 "$files/cuda_collectives_test" --gtest_brief=1 \
-      --gtest_filter='*AllreduceOfManyTensors/usual_2:*Broadcast*/direct_3'
-    tail -n 2 "$out/sanitizer-$tool.log"
+if python3 -c "import torch" 2>/dev/null; then
+  for allocator in native expandable_segments:True backend:cudaMallocAsync; do
+    ranks="1 2 4"
+    setting=$allocator
+    if [ "$allocator" = native ]; then setting=""; else ranks=2; fi
+    # shellcheck disable=SC2086  # words are wanted
+    part "torch-${allocator%%:*}" 90 env PYTORCH_CUDA_ALLOC_CONF="$setting" \
+      python3 "$files/torch_program.py" "$files/libkeras_ring.so" \
+      --device "$device" --ranks $ranks
+    cat "$out/torch-${allocator%%:*}.log"
   done
 fi
+if [ "$KERAS_RING_TEST_DRIVER" = real ] &&
+  command -v compute-sanitizer >/dev/null; then
+  for tool in memcheck racecheck initcheck; do
+    part "sanitizer-$tool" 40 compute-sanitizer --tool "$tool" \
+      --error-exitcode 9 "$files/cuda_collectives_test" --gtest_brief=1 \
+      --gtest_filter='*AllreduceOfManyTensors/*_2:*Broadcast*/direct_3'
+    tail -n 1 "$out/sanitizer-$tool.log"
+  done
+fi
+# The longest last: if it is stopped, the others have been run.
+part conformance 240 "$files/cuda_collectives_test" --gtest_brief=1
+tail -n 3 "$out/conformance.log"
 
 printf '\n%s' "$results"
 case $results in

@@ -3,16 +3,19 @@
 # FOLDER.
 set -eu
 
-programs="driver_facts_test cuda_collectives_test cuda_ipc_processes_test gpu_collectives_benchmark
-  gpu_kernels_benchmark"
+tests="driver_facts_test cuda_collectives_test cuda_ipc_processes_test
+  device_runtime_test"
+benchmarks="gpu_collectives_benchmark gpu_kernels_benchmark"
 cmake -B build/core -Wno-deprecated -Wno-dev -DKERAS_RING_BUILD_TESTS=ON \
   -DKERAS_RING_BUILD_BENCHMARKS=ON >/dev/null
 # shellcheck disable=SC2086  # words are wanted
-cmake --build build/core --target $programs
+cmake --build build/core --target keras_ring $tests $benchmarks
+rm -rf "$1"
 mkdir -p "$1"
-cp build/core/csrc/libkeras_ring_internals.so "$1"
-for program in $programs; do
-  find build/core -name "$program" -type f -exec cp {} "$1" \;
-done
+for program in $tests; do cp "build/core/tests/cpp/$program" "$1"; done
+for program in $benchmarks; do cp "build/core/benchmarks/$program" "$1"; done
+cp build/core/csrc/libkeras_ring.so build/core/csrc/libkeras_ring_internals.so \
+  "$1"
 strip "$1"/*
+cp tests/gpu/torch_program.py "$1"
 du -sh "$1"

@@ -245,7 +245,9 @@ def _check_collectives(core, device, rank, size):
             assert (total == size * (size + 1)).all(), (dtype, count)
     rows = torch.full((rank + 1, 3), float(rank), device=device)
     gathered = core.run(_ALLGATHER, rows, "gather")
-    expected = torch.cat([torch.full((r + 1, 3), float(r)) for r in range(size)])
+    expected = torch.cat(
+        [torch.full((r + 1, 3), float(r)) for r in range(size)]
+    )
     assert torch.equal(gathered.cpu(), expected)
     value = torch.full((7,), float(rank), device=device)
     core.run(_BROADCAST, value, "broadcast", root=size - 1)
@@ -352,8 +354,10 @@ def _run(args, size):
             passed = (listener.fileno(),)
         ranks.append(
             subprocess.Popen(
-                [sys.executable, __file__, args.library]
-                + ["--device", args.device, "--rank"],
+                [
+                    *(sys.executable, __file__, args.library),
+                    *("--device", args.device, "--rank"),
+                ],
                 env=environment,
                 pass_fds=passed,
                 stdout=subprocess.PIPE,

@@ -38,6 +38,8 @@ class Program {
         current_(*gpu_),
         stream_(cuda::OwnStream::Create(gpu_).value()) {}
   ~Program() {
+    // What it copies from is kept until then.
+    TestedDriver().cuStreamSynchronize(stream_.get());
     for (void* memory : memory_) gpu_->Free(memory);
   }
 
