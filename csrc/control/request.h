@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "csrc/base/compression.h"
-#include "csrc/device/device.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/rank_set.h"
 #include "csrc/base/reduce_op.h"
 #include "csrc/base/status.h"
 #include "csrc/base/wire.h"
 #include "csrc/control/joined_ranks.h"
+#include "csrc/device/device.h"
 
 namespace keras_ring {
 

@@ -7,9 +7,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
-#include "csrc/device/event.h"
 #include "csrc/base/small_vector.h"
 #include "csrc/control/request.h"
+#include "csrc/device/event.h"
 
 namespace keras_ring {
 

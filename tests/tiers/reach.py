@@ -45,6 +45,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("engines", "launch/ray", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
+    "gpu": ("csrc/cuda", "csrc/device", "csrc/collective/cuda", "csrc/testing"),
     "harness": ("launch", "protocol"),
     "hosts": ("csrc/comm", "csrc/collective", "launch", "protocol"),
     "keras": _KERAS,

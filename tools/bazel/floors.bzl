@@ -106,6 +106,7 @@ FLOORS = {
     "csrc/runtime": [
         "csrc/base",
         "csrc/device",
+        "csrc/cuda",
         "csrc/comm/net",
         "csrc/comm/host",
         "csrc/comm/rendezvous",
@@ -114,6 +115,7 @@ FLOORS = {
         "csrc/collective/shm",
         "csrc/collective/net",
         "csrc/collective/hierarchy",
+        "csrc/collective/cuda",
         "csrc/collective/mpi",
         "csrc/control",
         "csrc/runtime/diagnostics",
