@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "csrc/base/logging.h"
-#include "csrc/collective/cuda/call_memory.h"
+#include "csrc/collective/cuda/device_calls.h"
 #include "csrc/collective/cuda/ipc_lane.h"
 #include "csrc/collective/cuda/peer_memory.h"
 #include "csrc/cuda/gpu.h"
@@ -32,11 +32,6 @@ std::vector<ProgressPage*> ProgressOf(const std::vector<PeerPage*>& pages) {
   return progress;
 }
 
-bool IsAdasum(const CollectiveArgs& args) {
-  const auto* const allreduce = std::get_if<AllreduceArgs>(&args);
-  return allreduce != nullptr && allreduce->op == ReduceOp::kAdasum;
-}
-
 }  // namespace
 
 // What exists once the device is open.
@@ -44,7 +39,6 @@ struct CudaIpcCollective::Connection {
   std::shared_ptr<Gpu> gpu;
   std::unique_ptr<cuda::KernelSet> kernels;
   std::unique_ptr<PeerMemory> peers;
-  std::vector<std::unique_ptr<CallMemory>> calls;
   // Destroyed first: they wait until nothing else is in use.
   std::vector<std::unique_ptr<IpcLane>> lanes;
 };
@@ -63,15 +57,14 @@ CudaIpcCollective::CudaIpcCollective(std::shared_ptr<const HostGroup> group,
       pages_(PagesOf(*group_, options.page_offset)),
       barrier_(ProgressOf(pages_), group_->global_ranks(), local_rank_,
                options.barrier, meter),
-      finalizer_(options.grace) {
+      calls_(options.grace) {
   KR_CHECK(group_->data_bytes() >= options.page_offset + DataBytes());
   KR_CHECK(size_ <= cuda::kMaxPeers);
 }
 
 CudaIpcCollective::~CudaIpcCollective() {
   barrier_.Leave();
-  finalizer_.Stop();
-  if (!finalizer_.gave_up()) return;
+  if (calls_.Stop() || connection_ == nullptr) return;
   // The device still waits for a process that has gone, and would never be done
   // with what would be freed here.
   KR_LOG(kWarning) << "the streams of " << connection_->gpu->name()
@@ -85,12 +78,7 @@ void CudaIpcCollective::Start(const CollectiveArgs& args, Done done) {
   Status status = broken_.Run([&]() -> Status {
     const int ordinal = CallOf(args).ordinal;
     if (connection_ == nullptr) return Connect(ordinal);
-    if (ordinal == connection_->gpu->ordinal()) return OkStatus();
-    return InvalidArgumentError(
-        "a tensor is on gpu:" + std::to_string(ordinal) +
-        ", and this rank's first one was on gpu:" +
-        std::to_string(connection_->gpu->ordinal()) +
-        "; a rank has one device");
+    return CheckOrdinal(*connection_->gpu, ordinal);
   });
   if (status.ok() && (falls_back_ || IsAdasum(args))) {
     return fallback_->Start(args, std::move(done));
@@ -102,60 +90,29 @@ void CudaIpcCollective::Start(const CollectiveArgs& args, Done done) {
   }
   const Gpu::Current current(*connection_->gpu);
   ++call_;
-  AcquireSlot(call_);
+  CallMemory& memory = calls_.Begin();
   status = broken_.Run([&]() -> Status {
     KR_RETURN_IF_ERROR(current.status());
-    return Run(args);
+    return Run(args, memory);
   });
-  const auto& end = connection_->calls[call_ % kNumCalls]->end();
   if (!status.ok()) {
     barrier_.Leave();
     // The tensors are given up once the device is done with them, or soon.
-    finalizer_.Abort(status);
-    const Status recorded =
-        end->Record(connection_->lanes[call_ % PeerPage::kNumLanes]->stream());
-    if (!recorded.ok()) {
-      ReleaseSlot(call_);
-      return done(status);
-    }
+    calls_.Abort(status);
   }
-  finalizer_.Add(
-      end, [this, call = call_, done = std::move(done)](const Status& outcome) {
-        ReleaseSlot(call);
-        done(outcome);
-      });
+  calls_.End(connection_->lanes[call_ % PeerPage::kNumLanes]->stream(),
+             std::move(done));
 }
 
-Status CudaIpcCollective::Run(const CollectiveArgs& args) {
+Status CudaIpcCollective::Run(const CollectiveArgs& args, CallMemory& memory) {
   Connection& on = *connection_;
-  const IpcParts parts{on.gpu->driver(),
-                       pages_,
-                       local_rank_,
-                       call_,
-                       options_.sizes,
-                       *on.lanes[call_ % PeerPage::kNumLanes],
-                       *on.peers,
-                       *on.kernels,
-                       *on.calls[call_ % kNumCalls],
-                       [this](Phase phase) { return Meet(phase); }};
+  const IpcParts parts{
+      on.gpu->driver(), pages_,
+      local_rank_,      call_,
+      options_.sizes,   *on.lanes[call_ % PeerPage::kNumLanes],
+      *on.peers,        *on.kernels,
+      memory,           [this](Phase phase) { return Meet(phase); }};
   return IpcCall(parts).Run(args);
-}
-
-void CudaIpcCollective::AcquireSlot(uint64_t call) {
-  MutexLock lock(mutex_);
-  // The finalizer ends every call, if need be after an abort.
-  released_.Wait(mutex_, [&]() KR_REQUIRES(mutex_) {
-    return !in_flight_[call % kNumCalls];
-  });
-  in_flight_[call % kNumCalls] = true;
-}
-
-void CudaIpcCollective::ReleaseSlot(uint64_t call) {
-  {
-    MutexLock lock(mutex_);
-    in_flight_[call % kNumCalls] = false;
-  }
-  released_.NotifyAll();
 }
 
 Status CudaIpcCollective::Meet(Phase phase) {
@@ -171,19 +128,12 @@ Status CudaIpcCollective::Connect(int ordinal) {
   KR_RETURN_IF_ERROR(current.status());
   KR_ASSIGN_OR_RETURN(connection->kernels, cuda::KernelSet::Load(gpu));
   connection->peers = std::make_unique<PeerMemory>(gpu, pages_, local_rank_);
-  for (size_t i = 0; i < kNumCalls; ++i) {
-    KR_ASSIGN_OR_RETURN(auto memory, CallMemory::Create(gpu));
-    connection->calls.push_back(std::move(memory));
-  }
   for (int i = 0; i < PeerPage::kNumLanes; ++i) {
     KR_ASSIGN_OR_RETURN(auto lane, IpcLane::Create(gpu));
     connection->lanes.push_back(std::move(lane));
   }
   connection_ = std::move(connection);
-  if (!finalizer_runs_) {
-    KR_RETURN_IF_ERROR(finalizer_.Start());
-    finalizer_runs_ = true;
-  }
+  KR_RETURN_IF_ERROR(calls_.Open(gpu));
   return Exchange();
 }
 
@@ -250,7 +200,7 @@ void CudaIpcCollective::PeerGone(int rank) {
 
 void CudaIpcCollective::Abort(const Status& cause) {
   if (broken_.Set(cause)) barrier_.Abort(cause);
-  finalizer_.Abort(cause);
+  calls_.Abort(cause);
   fallback_->Abort(cause);
 }
 

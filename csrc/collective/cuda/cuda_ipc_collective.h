@@ -31,7 +31,6 @@
 #ifndef KERAS_RING_COLLECTIVE_CUDA_CUDA_IPC_COLLECTIVE_H_
 #define KERAS_RING_COLLECTIVE_CUDA_CUDA_IPC_COLLECTIVE_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -39,16 +38,15 @@
 #include <vector>
 
 #include "csrc/base/meter.h"
-#include "csrc/base/mutex.h"
 #include "csrc/base/status.h"
 #include "csrc/base/sticky_status.h"
 #include "csrc/collective/collective.h"
+#include "csrc/collective/cuda/calls_in_flight.h"
 #include "csrc/collective/cuda/ipc_call.h"
 #include "csrc/collective/cuda/peer_page.h"
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/cuda/cuda_access.h"
-#include "csrc/cuda/finalizer.h"
 
 namespace keras_ring {
 
@@ -89,20 +87,15 @@ class CudaIpcCollective final : public Collective {
 
  private:
   struct Connection;
-  // More than are in flight.
-  static constexpr size_t kNumCalls = 32;
 
   // Opens the device, and meets the others.
   Status Connect(int ordinal);
   Status Exchange();
   Status OpenPeer(int peer);
-  Status Run(const CollectiveArgs& args);
+  Status Run(const CollectiveArgs& args, CallMemory& memory);
   // Publishes that this rank has done `phase` of the call, and waits for the
   // others.
   Status Meet(Phase phase);
-  // The slots of the calls in flight, by their number.
-  void AcquireSlot(uint64_t call) KR_EXCLUDES(mutex_);
-  void ReleaseSlot(uint64_t call) KR_EXCLUDES(mutex_);
 
   const std::shared_ptr<const HostGroup> group_;
   cuda::CudaAccess& gpus_;
@@ -117,12 +110,8 @@ class CudaIpcCollective final : public Collective {
   std::unique_ptr<Connection> connection_;
   std::atomic<bool> falls_back_{false};
 
-  Mutex mutex_;
-  CondVar released_;
-  std::array<bool, kNumCalls> in_flight_ KR_GUARDED_BY(mutex_){};
   // Last: it ends before what it uses.
-  cuda::Finalizer finalizer_;
-  bool finalizer_runs_ = false;
+  CallsInFlight calls_;
 };
 
 }  // namespace keras_ring

@@ -7,16 +7,13 @@
 
 #include "csrc/base/round.h"
 #include "csrc/collective/arguments.h"
+#include "csrc/collective/cuda/device_calls.h"
 
 namespace keras_ring {
 namespace {
 
-using cuda::CopyArguments;
 using cuda::CopyRow;
-using cuda::FoldArguments;
 using cuda::FoldRow;
-using cuda::IsAligned;
-using cuda::TilesOf;
 
 constexpr int64_t kVector = cuda::kVectorBytes;
 
@@ -36,48 +33,10 @@ struct Part {
 
 }  // namespace
 
-void IpcCall::Copies::Add(void* to, const void* from, int64_t bytes) {
-  if (bytes == 0 || to == from) return;
-  rows_.push_back({from, to, bytes, tiles_, IsAligned(from) && IsAligned(to)});
-  tiles_ += TilesOf(bytes);
-}
-
-CopyArguments IpcCall::Copies::Arguments(const CopyRow* there) const {
-  CopyArguments args = {};
-  args.rows = there;
-  args.only = rows_.front();
-  args.num_rows = static_cast<int>(rows_.size());
-  args.num_tiles = tiles_;
-  return args;
-}
-
-void IpcCall::Folds::Add(FoldRow row, int64_t count, size_t element) {
-  if (count == 0) return;
-  row.count = count;
-  row.first_tile = tiles;
-  // Null where there is none.
-  const auto aligned = [](const void* memory) { return IsAligned(memory); };
-  row.aligned =
-      std::all_of(std::begin(row.inputs), std::end(row.inputs), aligned) &&
-      std::all_of(std::begin(row.outputs), std::end(row.outputs), aligned);
-  tiles += TilesOf(count * static_cast<int64_t>(element));
-  rows.push_back(row);
-}
-
 Status IpcCall::Run(const CollectiveArgs& args) {
-  for (const auto& event : CallOf(args).ready) {
-    if (event->native() == nullptr) {
-      KR_RETURN_IF_ERROR(event->Wait());
-      continue;
-    }
-    KR_RETURN_IF_ERROR(KR_CUDA(parts_.driver, cuStreamWaitEvent, stream_,
-                               static_cast<cuda::EventHandle>(event->native()),
-                               0));
-  }
+  KR_RETURN_IF_ERROR(AwaitReady(parts_.driver, CallOf(args), stream_));
   KR_RETURN_IF_ERROR(lane_.PayReduced());
-  KR_RETURN_IF_ERROR(
-      std::visit([this](const auto& one) { return Do(one); }, args));
-  return parts_.memory.end()->Record(stream_);
+  return std::visit([this](const auto& one) { return Do(one); }, args);
 }
 
 // --- The calls ---
@@ -109,7 +68,7 @@ Status IpcCall::Do(const AllreduceArgs& args) {
     arrays_.push_back({staging(), staging(), small_bytes});
   }
   KR_RETURN_IF_ERROR(Show());
-  Folds folds;
+  FoldRows folds;
   for (size_t i = 0; i < arrays_.size(); ++i) {
     const Part part = Part::Of(arrays_[i].bytes / static_cast<int64_t>(element),
                                element, local_rank(), size());
@@ -155,7 +114,7 @@ Status IpcCall::OneShot(const AllreduceArgs& args) {
     }
   }
   KR_RETURN_IF_ERROR(Show());
-  Folds folds;
+  FoldRows folds;
   if (bytes > 0) {
     FoldRow row = {};
     for (int peer = 0; peer < size(); ++peer) {
@@ -182,7 +141,7 @@ Status IpcCall::Do(const ReducescatterArgs& args) {
   arrays_.push_back({args.input, nullptr, total * element});
   KR_RETURN_IF_ERROR(Stage());
   KR_RETURN_IF_ERROR(Show());
-  Folds folds;
+  FoldRows folds;
   if (counts[local_rank()] > 0) {
     FoldRow row = {};
     for (int peer = 0; peer < size(); ++peer) {
@@ -203,7 +162,7 @@ Status IpcCall::Do(const AllgatherArgs& args) {
                      static_cast<int64_t>(args.bytes_per_rank[local_rank()])});
   KR_RETURN_IF_ERROR(Stage());
   KR_RETURN_IF_ERROR(Show());
-  Copies copies;
+  CopyRows copies;
   char* to = static_cast<char*>(args.output);
   for (int peer = 0; peer < size(); ++peer) {
     const size_t bytes = args.bytes_per_rank[peer];
@@ -227,7 +186,7 @@ Status IpcCall::Do(const AlltoallArgs& args) {
   arrays_.push_back({args.input, nullptr, own});
   KR_RETURN_IF_ERROR(Stage());
   KR_RETURN_IF_ERROR(Show());
-  Copies copies;
+  CopyRows copies;
   char* to = static_cast<char*>(args.output);
   for (int peer = 0; peer < size(); ++peer) {
     const int64_t bytes = sent(peer, local_rank());
@@ -261,7 +220,7 @@ Status IpcCall::Do(const BroadcastArgs& args) {
     arrays_.push_back({staging(), nullptr, packed});
   }
   KR_RETURN_IF_ERROR(Show());
-  Copies copies;
+  CopyRows copies;
   int64_t at = 0;
   for (size_t i = 0; i < args.tensors.size(); ++i) {
     const TensorSpan& tensor = args.tensors[i];
@@ -322,7 +281,7 @@ Status IpcCall::Stage() {
 }
 
 Status IpcCall::Show() {
-  const size_t copies = in_.rows().size() + out_.rows().size() + num_copies_;
+  const size_t copies = in_.size() + out_.size() + num_copies_;
   KR_RETURN_IF_ERROR(parts_.memory.Begin(
       CallMemory::BytesOf<CopyRow>(copies) + 2 * sizeof(CopyRow) +
       CallMemory::BytesOf<FoldRow>(arrays_.size())));
@@ -360,36 +319,14 @@ Result<char*> IpcCall::OutputOf(int peer, size_t array) {
   return parts_.peers.Open(peer, ArraysOf(peer)[array].output);
 }
 
-Status IpcCall::Fold(const Reduction& reduction, const Folds& folds,
+Status IpcCall::Fold(const Reduction& reduction, const FoldRows& folds,
                      int num_outputs) {
-  if (folds.rows.empty()) return OkStatus();
-  FoldArguments args = {};
-  if (folds.rows.size() > 1) {
-    KR_ASSIGN_OR_RETURN(args.rows, parts_.memory.Upload(folds.rows, stream_));
-  }
-  args.only = folds.rows.front();
-  args.num_rows = static_cast<int>(folds.rows.size());
-  args.num_inputs = size();
-  args.num_outputs = num_outputs;
-  args.op = cuda::FoldOpOf(reduction.op);
-  args.num_tiles = folds.tiles;
-  const Finish finish = FinishOf(reduction);
-  args.prescale = reduction.prescale;
-  args.postscale = finish.postscale;
-  args.divisor = finish.divisor;
-  return parts_.kernels.Fold(
-      cuda::FoldKernelName(reduction.dtype, reduction.wire_dtype(),
-                           reduction.op),
-      args, stream_);
+  return folds.Launch(parts_.kernels, parts_.memory, stream_, reduction, size(),
+                      num_outputs);
 }
 
-Status IpcCall::Copy(const Copies& copies) {
-  if (copies.rows().empty()) return OkStatus();
-  const CopyRow* there = nullptr;
-  if (copies.rows().size() > 1) {
-    KR_ASSIGN_OR_RETURN(there, parts_.memory.Upload(copies.rows(), stream_));
-  }
-  return parts_.kernels.Copy(copies.Arguments(there), stream_);
+Status IpcCall::Copy(const CopyRows& copies) {
+  return copies.Launch(parts_.kernels, parts_.memory, stream_);
 }
 
 }  // namespace keras_ring

@@ -11,6 +11,7 @@
 #include "csrc/collective/collective.h"
 #include "csrc/collective/cuda/call_memory.h"
 #include "csrc/collective/cuda/ipc_lane.h"
+#include "csrc/collective/cuda/kernel_rows.h"
 #include "csrc/collective/cuda/peer_memory.h"
 #include "csrc/collective/cuda/peer_page.h"
 #include "csrc/collective/shm/chunk_barrier.h"
@@ -55,24 +56,6 @@ class IpcCall {
     void* output;  // null: the others write nothing there
     int64_t bytes;
   };
-  // Copies that one kernel does.
-  class Copies {
-   public:
-    void Add(void* to, const void* from, int64_t bytes);
-    const std::vector<cuda::CopyRow>& rows() const { return rows_; }
-    // `there`: the rows in the memory of the device, if there are several.
-    cuda::CopyArguments Arguments(const cuda::CopyRow* there) const;
-
-   private:
-    std::vector<cuda::CopyRow> rows_;
-    long long tiles_ = 0;
-  };
-  // Reductions that one kernel does.
-  struct Folds {
-    std::vector<cuda::FoldRow> rows;
-    long long tiles = 0;
-    void Add(cuda::FoldRow row, int64_t count, size_t element);
-  };
 
   Status Do(const AllreduceArgs& args);
   Status Do(const ReducescatterArgs& args);
@@ -100,8 +83,9 @@ class IpcCall {
   }
   Result<char*> InputOf(int peer, size_t array);
   Result<char*> OutputOf(int peer, size_t array);
-  Status Fold(const Reduction& reduction, const Folds& folds, int num_outputs);
-  Status Copy(const Copies& copies);
+  Status Fold(const Reduction& reduction, const FoldRows& folds,
+              int num_outputs);
+  Status Copy(const CopyRows& copies);
 
   const IpcParts& parts_;
   IpcLane& lane_;
@@ -109,8 +93,8 @@ class IpcCall {
   std::vector<Array> arrays_;
   int64_t staged_ = 0;  // bytes of the staging area that are reserved
   // Into the staging area, and out of it.
-  Copies in_;
-  Copies out_;
+  CopyRows in_;
+  CopyRows out_;
   size_t num_copies_ = 0;  // beside those, at most
 };
 

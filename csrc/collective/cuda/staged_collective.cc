@@ -1,12 +1,12 @@
 #include "csrc/collective/cuda/staged_collective.h"
 
 #include <algorithm>
-#include <future>
 #include <numeric>
 #include <utility>
 #include <variant>
 
 #include "csrc/base/round.h"
+#include "csrc/collective/cuda/device_calls.h"
 
 namespace keras_ring {
 namespace {
@@ -127,10 +127,7 @@ class StagedCollective::Run {
   template <typename Args>
   Status OnHost(Args& args) {
     args.ready.clear();
-    std::promise<Status> outcome;
-    owner_.host_.Start(
-        args, [&outcome](const Status& status) { outcome.set_value(status); });
-    return outcome.get_future().get();
+    return RunNow(owner_.host_, args);
   }
 
   StagedCollective& owner_;
@@ -151,12 +148,7 @@ void StagedCollective::Start(const CollectiveArgs& args, Done done) {
 Status StagedCollective::Do(const CollectiveArgs& args) {
   const CallArgs& call = CallOf(args);
   if (gpu_ == nullptr) KR_RETURN_IF_ERROR(Connect(call.ordinal));
-  if (call.ordinal != gpu_->ordinal()) {
-    return InvalidArgumentError(
-        "a tensor is on gpu:" + std::to_string(call.ordinal) +
-        ", and this rank's first one was on gpu:" +
-        std::to_string(gpu_->ordinal()) + "; a rank has one device");
-  }
+  KR_RETURN_IF_ERROR(CheckOrdinal(*gpu_, call.ordinal));
   const Gpu::Current current(*gpu_);
   KR_RETURN_IF_ERROR(current.status());
   for (const auto& event : call.ready) KR_RETURN_IF_ERROR(event->Wait());
