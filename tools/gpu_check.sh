@@ -81,6 +81,16 @@ if [ "$KERAS_RING_TEST_DRIVER" = real ] &&
     tail -n 1 "$out/sanitizer-$tool.log"
   done
 fi
+nccl=$(python3 -c "import nvidia.nccl as n; print(list(n.__path__)[0])" \
+  2>/dev/null) || nccl=""
+if [ "$KERAS_RING_TEST_DRIVER" != real ] || [ -n "$nccl" ]; then
+  part nccl 60 env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nccl/lib" \
+    "$files/nccl_collective_test" --gtest_brief=1 \
+    "--gtest_filter=*usual_1:*usual_2:NcclTest*"
+  part nccl-one-rank 60 env "LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$nccl/lib" \
+    "$files/gpu_nccl_benchmark"
+  cat "$out/nccl-one-rank.log"
+fi
 # The longest last: if it is stopped, the others have been run.
 part conformance 240 "$files/cuda_collectives_test" --gtest_brief=1 \
   "--gtest_filter=$collectives"

@@ -4,8 +4,8 @@
 set -eu
 
 tests="driver_facts_test cuda_collectives_test cuda_ipc_processes_test
-  device_runtime_test"
-benchmarks="gpu_collectives_benchmark gpu_kernels_benchmark"
+  device_runtime_test nccl_collective_test"
+benchmarks="gpu_collectives_benchmark gpu_kernels_benchmark gpu_nccl_benchmark"
 cmake -B build/core -Wno-deprecated -Wno-dev -DKERAS_RING_BUILD_TESTS=ON \
   -DKERAS_RING_BUILD_BENCHMARKS=ON >/dev/null
 # shellcheck disable=SC2086  # words are wanted

@@ -344,12 +344,17 @@ const Row kRows[] = {
      TextField<&Options::collective>, ShowText<&Options::collective>, true},
     {"GPU_COLLECTIVE", "auto, or a backend",
      "How tensors in the memory of GPUs are reduced: cuda_ipc, by GPUs of one "
-     "host that read each other's memory; or staged, through host memory, as "
-     "COLLECTIVE says. auto: the first of these that can be.",
+     "host that read each other's memory; staged, through host memory, as "
+     "COLLECTIVE says; or nccl, by NVIDIA's NCCL, where all ranks have it and "
+     "a "
+     "GPU each, else as auto. auto: the first of these that can be, and never "
+     "nccl.",
      TextField<&Options::gpu_collective>, ShowText<&Options::gpu_collective>,
      true},
     {"CUDA_DRIVER", "text", "The library of NVIDIA's driver.",
      TextField<&Options::cuda_driver>, ShowText<&Options::cuda_driver>, false},
+    {"NCCL", "text", "The library of NCCL, where the program has loaded none.",
+     TextField<&Options::nccl>, ShowText<&Options::nccl>, false},
     {"MPI", "text",
      "The MPI that mpi4py has loaded, as COLLECTIVE=mpi needs to know it. Set "
      "by init().",

@@ -49,6 +49,7 @@ struct Options {
   std::string collective = "auto";           // or the name of a backend
   std::string gpu_collective = "auto";       // likewise, for tensors on devices
   std::string cuda_driver = "libcuda.so.1";  // its library
+  std::string nccl = "libnccl.so.2";         // likewise
   // The handles of mpi4py's MPI as text, or empty: see MpiSettings.
   std::string mpi;
   // Between hosts: "auto", or the name of an algorithm.

@@ -15,10 +15,11 @@ namespace {
 constexpr char kAuto[] = "auto";
 
 // For each kind of device the fastest come first. The ring, and staging, are
-// always available, so backends after them must be chosen by name.
+// always available, so backends after them must be chosen by name: NCCL has
+// never run on several devices.
 const CollectiveBackend* const kBackends[] = {
-    &kShmBackend, &kHierarchyBackend, &kRingBackend,
-    &kMpiBackend, &kCudaIpcBackend,   &kStagedBackend};
+    &kShmBackend,     &kHierarchyBackend, &kRingBackend, &kMpiBackend,
+    &kCudaIpcBackend, &kStagedBackend,    &kNcclBackend};
 
 // How the choice for a kind of device is made.
 struct Choice {

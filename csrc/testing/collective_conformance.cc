@@ -103,7 +103,8 @@ TEST_P(CollectiveConformance, AllreduceOfRandomFloatsWithScales) {
                 std::numeric_limits<conformance::WideType<T>>::epsilon();
             const double tolerance =
                 scale * ((size_ + 4) * epsilon * magnitude +
-                         conformance::StorageRounding<T>() * std::abs(sum)) +
+                         conformance::StorageRounding<T>() *
+                             (std::abs(sum) + (Roundings() - 1) * magnitude)) +
                 std::ldexp(1.0, -25);  // half a subnormal float16
             EXPECT_NEAR(conformance::Widen(results[0][i]), sum * scale,
                         tolerance)
@@ -187,6 +188,7 @@ TEST_P(CollectiveConformance, NanAndInfinityReachEveryRank) {
 TEST_P(CollectiveConformance, TheMeanOfEqualValuesIsThatValue) {
   auto test = [&](auto sample, DType dtype) {
     using T = decltype(sample);
+    if (IsFloating(dtype) && sizeof(T) == 2 && Roundings() > 1) return;
     std::mt19937_64 random(tag_);
     std::vector<T> equal(200);
     for (T& value : equal) {

@@ -64,6 +64,9 @@ struct CollectiveFactory {
   // Who hears of it when the last rank goes away; null: its neighbours in a
   // ring.
   std::function<std::vector<int>(int size)> neighbours = nullptr;
+  // How often values are rounded to their dtype: once, unless something that is
+  // not ours sums them.
+  int roundings = 1;
 };
 inline void PrintTo(const CollectiveFactory& factory, std::ostream* out) {
   *out << factory.name;
@@ -256,6 +259,7 @@ class CollectiveConformance
     return factory.levels ? factory.levels(size_)
                           : std::vector<GroupsOfLevel>();
   }
+  int Roundings() const { return std::get<0>(GetParam()).roundings; }
   std::vector<int> Neighbours() const {
     const CollectiveFactory& factory = std::get<0>(GetParam());
     if (factory.neighbours) return factory.neighbours(size_);

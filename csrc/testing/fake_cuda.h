@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "csrc/cuda/driver.h"
 
@@ -38,12 +39,17 @@ namespace fake {
 void SetDelays(uint64_t seed, int microseconds);
 // The next `count` allocations succeed, those after them do not. -1: all do.
 void LimitAllocations(int count);
+// Whether a device has another identity each time that it is asked for it, so
+// that ranks which are threads of one process seem to have a device each.
+void DistinctDevices(bool distinct);
 // Whether other processes can open what is allocated from now on.
 void MakeShareable(bool shareable);
 // What was allocated and not freed.
 size_t NumAllocations();
 size_t NumStreams();
 size_t NumEvents();
+// Gives a stream work, which returns false if it meets an address that is none.
+void GiveWork(Stream stream, std::function<bool()> work);
 // Returns where a thread of a stream finds device memory; null if there is no
 // such memory.
 void* Alias(DevicePointer memory, size_t bytes);

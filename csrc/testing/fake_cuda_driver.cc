@@ -63,6 +63,8 @@ State& Process() {
 }
 
 thread_local std::vector<CUctx_st*> current;
+std::atomic<bool> distinct_devices{false};
+std::atomic<uint64_t> identities{0};
 
 // The context of the calling thread; null: it has none.
 CUctx_st* Current() { return current.empty() ? nullptr : current.back(); }
@@ -111,6 +113,10 @@ ErrorCode DeviceGetPCIBusId(char* id, int bytes, DeviceNumber device) {
 ErrorCode DeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
   std::memset(uuid, 0, sizeof(*uuid));
   uuid->bytes[0] = static_cast<char>(device + 1);
+  if (distinct_devices.load()) {
+    const uint64_t number = ++identities;
+    std::memcpy(&uuid->bytes[8], &number, sizeof(number));
+  }
   return kSuccess;
 }
 ErrorCode DeviceCanAccessPeer(int* can, DeviceNumber, DeviceNumber) {
@@ -388,12 +394,16 @@ void SetDelays(uint64_t seed, int microseconds) {
   FakeStream::SetDelays(seed, microseconds);
 }
 void LimitAllocations(int count) { Process().memory.Limit(count); }
+void DistinctDevices(bool distinct) { distinct_devices.store(distinct); }
 void MakeShareable(bool shareable) {
   Process().memory.MakeShareable(shareable);
 }
 size_t NumAllocations() { return Process().memory.count(); }
 size_t NumStreams() { return Process().streams.load(); }
 size_t NumEvents() { return Process().events.load(); }
+void GiveWork(Stream stream, std::function<bool()> work) {
+  KR_CHECK(Give(stream, std::move(work)) == kSuccess);
+}
 void* Alias(DevicePointer memory, size_t bytes) {
   return AliasOf(memory, bytes);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "csrc/collective/cuda/cuda_ipc_collective.h"
+#include "csrc/collective/cuda/nccl_collective.h"
 #include "csrc/collective/cuda/staged_collective.h"
 #include "csrc/collective/shm/shm_backend.h"
 #include "csrc/comm/host/host_group.h"
@@ -59,12 +60,34 @@ Result<std::unique_ptr<Collective>> MakeIpc(const BackendDeps& deps, Mesh&,
       MakeStagedOf(deps)));
 }
 
+// What serves the calls that NCCL cannot.
+Result<std::unique_ptr<Collective>> MakeBesideNccl(const BackendDeps& deps,
+                                                   Mesh& mesh,
+                                                   Deadline deadline) {
+  if (IpcIsAvailable(deps).ok()) return MakeIpc(deps, mesh, deadline);
+  return MakeStagedOf(deps);
+}
+
+Result<std::unique_ptr<Collective>> MakeNccl(const BackendDeps& deps,
+                                             Mesh& mesh, Deadline deadline) {
+  KR_ASSIGN_OR_RETURN(auto fallback, MakeBesideNccl(deps, mesh, deadline));
+  NcclOptions options;
+  options.connect_limit = Seconds(deps.options.start_timeout);
+  return std::unique_ptr<Collective>(std::make_unique<NcclCollective>(
+      deps.options.rank, deps.options.size, *deps.gpus,
+      [library = deps.options.nccl] { return cuda::LoadNccl(library); },
+      options, *deps.host_collective, std::move(fallback)));
+}
+
 Status IsAvailable(const BackendDeps&) { return OkStatus(); }
 
 }  // namespace
 
 size_t CudaIpcDataBytes() { return CudaIpcCollective::DataBytes(); }
 
+const CollectiveBackend kNcclBackend = {"nccl", DeviceKind::kCuda,
+                                        /*reads_arenas=*/false, IsAvailable,
+                                        MakeNccl};
 const CollectiveBackend kCudaIpcBackend = {"cuda_ipc", DeviceKind::kCuda,
                                            /*reads_arenas=*/false,
                                            IpcIsAvailable, MakeIpc};

@@ -8,6 +8,8 @@
 
 namespace keras_ring {
 
+// By NCCL.
+extern const CollectiveBackend kNcclBackend;
 // The devices of one host, which read each other's memory.
 extern const CollectiveBackend kCudaIpcBackend;
 // Through host memory and the collective that the job has for it.

@@ -69,21 +69,22 @@ TEST_F(Backends, AChoiceIsANameInTheList) {
 }
 
 TEST_F(Backends, AChoiceForGpusIsANameInTheirList) {
-  EXPECT_EQ(CollectiveChoices(DeviceKind::kCuda), "auto, cuda_ipc or staged");
-  for (const char* name : {"auto", "cuda_ipc", "staged"}) {
+  EXPECT_EQ(CollectiveChoices(DeviceKind::kCuda),
+            "auto, cuda_ipc, staged or nccl");
+  for (const char* name : {"auto", "cuda_ipc", "staged", "nccl"}) {
     Options options;
     options.gpu_collective = name;
     EXPECT_TRUE(CheckCollectiveChoices(options).ok()) << name;
   }
   // The choice for the host is another one.
-  for (const char* name : {"", "shm", "nccl"}) {
+  for (const char* name : {"", "shm", "NCCL"}) {
     Options options;
     options.gpu_collective = name;
     const Status status = CheckCollectiveChoices(options);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(status.message(),
                 HasSubstr("KERAS_RING_GPU_COLLECTIVE is '" + std::string(name) +
-                          "': expected auto, cuda_ipc or staged"));
+                          "': expected auto, cuda_ipc, staged or nccl"));
   }
 }
 
@@ -93,6 +94,7 @@ TEST_F(Backends, GpusReadEachOthersMemoryWithinAHost) {
   EXPECT_EQ(ChooseForGpus("auto", "aa", groups[0].get()), "cuda_ipc");
   EXPECT_EQ(ChooseForGpus("staged", "aa", groups[0].get()), "staged");
   EXPECT_EQ(ChooseForGpus("auto", "ab"), "staged");
+  EXPECT_EQ(ChooseForGpus("nccl", "ab"), "nccl");
   EXPECT_EQ(ChooseForGpus("auto", "aa"), "staged");
   EXPECT_EQ(ChooseForGpus("auto", std::string(17, 'a')), "staged");
   EXPECT_EQ(ChooseForGpus("auto", "a"), "cuda_ipc");
