@@ -206,6 +206,93 @@ MUTATIONS = (
         "    if cause is not None:",
         tests=("tests/keras/test_saving_on_ranks.py",),
     ),
+    Mutation(
+        "a device reads the arrays of others before they are written",
+        "csrc/collective/cuda/ipc_call.cc",
+        "return lane_.AwaitWritten();",
+        "return OkStatus();",
+        tests=("cuda_collectives_test", "device_runtime_test"),
+    ),
+    Mutation(
+        "a device is done before the others have written its results",
+        "csrc/collective/cuda/ipc_call.cc",
+        "  KR_RETURN_IF_ERROR(lane_.AwaitReduced());\n  return Copy(out_);",
+        "  return Copy(out_);",
+        tests=("cuda_collectives_test", "device_runtime_test"),
+    ),
+    Mutation(
+        "a staging area is used again before all devices have read it",
+        "csrc/collective/cuda/ipc_lane.cc",
+        "return AwaitReduced();\n}",
+        "return OkStatus();\n}",
+        tests=("cuda_collectives_test", "device_runtime_test"),
+    ),
+    Mutation(
+        "a rank says that its arrays are written, and has recorded nothing",
+        "csrc/collective/cuda/ipc_call.cc",
+        "  KR_RETURN_IF_ERROR(lane_.RecordWritten());\n",
+        "",
+        tests=("cuda_collectives_test", "device_runtime_test"),
+    ),
+    Mutation(
+        "two devices reduce the same part",
+        "csrc/collective/cuda/ipc_call.cc",
+        "std::min((rank + 1) * part, count)};",
+        "std::min((rank + 2) * part, count)};",
+        tests=("cuda_collectives_test",),
+    ),
+    Mutation(
+        "a rank shows the arrays of a call where others read those before it",
+        "csrc/collective/cuda/ipc_call.h",
+        "->arrays[parts_.number % 2];",
+        "->arrays[0];",
+        tests=("cuda_collectives_test",),
+    ),
+    Mutation(
+        "a device does not wait for the events of a call",
+        "csrc/collective/cuda/device_calls.cc",
+        "for (const auto& event : call.ready) {",
+        "for (const auto& event : Events()) {",
+        tests=("device_runtime_test",),
+    ),
+    Mutation(
+        "the event of a caller is recorded on the default stream",
+        "csrc/cuda/cuda_access.cc",
+        "event->Record(static_cast<Stream>(stream))",
+        "event->Record(static_cast<Stream>(stream) == nullptr ? nullptr : "
+        "nullptr)",
+        tests=("device_runtime_test",),
+    ),
+    Mutation(
+        "a call on a device is done before its event is reached",
+        "csrc/cuda/finalizer.cc",
+        "if (*reached) return aborted_;",
+        "if (*reached || true) return aborted_;",
+        tests=("cuda_collectives_test", "device_runtime_test"),
+    ),
+    Mutation(
+        "an event that is never reached is waited for without a limit",
+        "csrc/cuda/finalizer.cc",
+        "now - aborted_at_ >= grace_",
+        "now - aborted_at_ >= Duration::max()",
+        tests=("cuda_ipc_processes_test",),
+    ),
+    Mutation(
+        "tensors are reduced on the host before they have been copied there",
+        "csrc/collective/cuda/staged_collective.cc",
+        "      next += RoundUp(bytes, kAlignment);\n    }\n"
+        "    KR_RETURN_IF_ERROR(Synchronize());\n",
+        "      next += RoundUp(bytes, kAlignment);\n    }\n",
+        tests=("cuda_collectives_test",),
+    ),
+    Mutation(
+        "an event of a device belongs to the pool while a call waits for it",
+        "csrc/cuda/cuda_access.cc",
+        "      event = std::move(pool->free.back());\n"
+        "      pool->free.pop_back();\n",
+        "      event = pool->free.back();\n",
+        tests=("device_runtime_test",),
+    ),
 )
 
 _PYTHON = sys.executable

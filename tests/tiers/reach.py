@@ -253,7 +253,7 @@ def of_cpp_test(name: str, paths: Iterable[str] | None) -> Reach:
             return Reach.OWN
         if path.startswith(("csrc/testing/", "tests/fuzz/")):
             reach = max(reach, Reach.BELOW)
-        elif path.startswith(f"csrc/{folder}/"):
+        elif path.startswith("csrc/") and f"/{folder}/" in path:
             return Reach.OWN
         elif path.startswith(LANES["sanitized"]):
             reach = max(reach, Reach.BELOW)
