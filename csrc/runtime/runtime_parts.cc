@@ -69,7 +69,7 @@ Result<std::unique_ptr<HostGroup>> FormHostGroup(
           HostSlots::DataBytes(size, StageOptionsFor(placement.num_hosts(),
                                                      placement.max_ranks()))),
       kCacheLine);
-  layout.data_bytes += CudaIpcDataBytes();
+  layout.data_bytes += CudaIpcDataBytes(size);
   std::shared_ptr<const SharedMemory> tensors;
   if (arena != nullptr && arena->shared()) tensors = {arena, &arena->memory()};
   Result<std::unique_ptr<HostGroup>> group =

@@ -83,7 +83,9 @@ Status IsAvailable(const BackendDeps&) { return OkStatus(); }
 
 }  // namespace
 
-size_t CudaIpcDataBytes() { return CudaIpcCollective::DataBytes(); }
+size_t CudaIpcDataBytes(int size) {
+  return size <= cuda::kMaxPeers ? CudaIpcCollective::DataBytes() : 0;
+}
 
 const CollectiveBackend kNcclBackend = {"nccl", DeviceKind::kCuda,
                                         /*reads_arenas=*/false, IsAvailable,

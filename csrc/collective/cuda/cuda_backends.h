@@ -15,8 +15,9 @@ extern const CollectiveBackend kCudaIpcBackend;
 // Through host memory and the collective that the job has for it.
 extern const CollectiveBackend kStagedBackend;
 
-// What HostGroupLayout::data_bytes must have beside what others need.
-size_t CudaIpcDataBytes();
+// What HostGroupLayout::data_bytes of so many ranks must have beside what
+// others need.
+size_t CudaIpcDataBytes(int size);
 
 }  // namespace keras_ring
 
