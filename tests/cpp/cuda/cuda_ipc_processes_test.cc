@@ -235,7 +235,7 @@ TEST_P(CudaIpcProcesses, AKilledRankIsAnErrorForTheOthers) {
         const Status status = outcome.get();
         const Duration took = Clock::now() - began;
         KR_EXPECT(status.code() == StatusCode::kUnavailable);
-        KR_EXPECT(took < std::chrono::milliseconds(1500));
+        KR_EXPECT(took < std::chrono::seconds(5));
         KR_EXPECT(own.Sum(tensor, kCount).get().code() ==
                   StatusCode::kUnavailable);
         KR_EXPECT(own.ValuesOf(untouched, kCount) == ones);

@@ -65,9 +65,17 @@ struct Use {
             kSuccess);
     return event;
   }
-  // Keeps a stream busy for tens of milliseconds.
+  // Keeps a stream busy: the fake one for so long that no machine is too slow
+  // to look meanwhile.
   void Busy(Stream on) {
-    const size_t bytes = TestsRealDriver() ? size_t{1} << 30 : size_t{4} << 20;
+    if (!TestsRealDriver()) {
+      fake::GiveWork(on, [] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        return true;
+      });
+      return;
+    }
+    const size_t bytes = size_t{1} << 30;
     if (busy == 0) busy = Allocate(bytes);
     for (int i = 0; i < 100; ++i) {
       KR_FACT(Tested().cuMemsetD8Async(busy, 1, bytes, on) == kSuccess);
