@@ -252,7 +252,7 @@ MUTATIONS = (
         "a device does not wait for the events of a call",
         "csrc/collective/cuda/device_calls.cc",
         "for (const auto& event : call.ready) {",
-        "for (const auto& event : Events()) {",
+        "for (const auto& event : call.ordinal < 0 ? call.ready : Events()) {",
         tests=("device_runtime_test",),
     ),
     Mutation(
