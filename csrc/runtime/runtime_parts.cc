@@ -134,6 +134,7 @@ Status ConnectParts(Mesh& mesh, const std::shared_ptr<Arena>& arena,
                       ChooseBackend(of_backend));
   KR_ASSIGN_OR_RETURN(deps.collective,
                       backend->make(of_backend, mesh, deadline));
+  if (deps.gpus == nullptr) return OkStatus();
   of_backend.host_collective = deps.collective.get();
   KR_ASSIGN_OR_RETURN(const CollectiveBackend* const of_gpus,
                       ChooseBackend(of_backend, DeviceKind::kCuda));

@@ -7,12 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/clock.h"
 #include "csrc/collective/hierarchy/hierarchical_collective.h"
 #include "csrc/comm/net/socket.h"
-#include "csrc/comm/rendezvous/sub_mesh.h"
 #include "csrc/runtime/runtime_factory.h"
-#include "csrc/runtime/runtime_parts.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/runtime_cluster.h"
 
@@ -110,35 +107,18 @@ TEST_F(JobTest, AlgorithmsAreThoseOfTheOptions) {
 // The hosts of a process set have other lanes than those of the job.
 TEST_F(JobTest, ASetOverHostsOfSeveralRanks) {
   const std::vector<std::string> hosts = {"a", "a", "a", "b", "b", "c", "b"};
-  const RankSet set(/*number=*/1, {1, 2, 3, 4, 6});
   RunRanks(7, [&](int rank) {
     auto sets = Start(rank, hosts);
     ASSERT_TRUE(sets.ok()) << sets.status().ToString();
-    Runtime& job = *(*sets)->job();
-    const int local = set.Local(rank);
+    const Result<uint32_t> number = (*sets)->Add({1, 2, 3, 4, 6});
+    ASSERT_TRUE(number.ok()) << number.status().ToString();
+    const int local = (*sets)->Find(*number)->Local(rank);
     if (local >= 0) {
-      const RuntimeDeps& of_job = job.deps();
-      RuntimeDeps deps;
-      deps.options = of_job.options;
-      deps.options.rank = local;
-      deps.options.size = 5;
-      deps.ranks = set;
-      deps.counters = of_job.counters;
-      deps.clock = std::make_unique<SystemClock>();
-      SubMesh mesh(*of_job.mesh, set);
-      for (const Member& member : mesh.members()) {
-        deps.host_ids.push_back(member.host_id);
-        deps.peer_names.push_back(member.host);
-      }
-      const Status connected = ConnectParts(mesh, nullptr, of_job.host.get(),
-                                            Deadline::AfterSeconds(30), deps);
-      ASSERT_TRUE(connected.ok()) << connected.ToString();
-      auto runtime = Runtime::Start(std::move(deps));
+      auto runtime = (*sets)->RuntimeOf(*number);
       ASSERT_TRUE(runtime.ok()) << runtime.status().ToString();
       ExpectSums(**runtime, local, 5);
-      (*runtime)->Shutdown("");
     }
-    ExpectSums(job, rank, 7);
+    ExpectSums(*(*sets)->job(), rank, 7);
     (*sets)->Shutdown("");
   });
 }
