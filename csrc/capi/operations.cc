@@ -210,6 +210,7 @@ KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
       return ToC(ready.status().WithContext((*runtime)->LabelOf(what)));
     }
     entry.ready = *ready;
+    entry.stream = operation->stream;
   }
   return ToC((*runtime)->Enqueue(std::move(entry)));
 }

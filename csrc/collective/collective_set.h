@@ -4,6 +4,7 @@
 #define KERAS_RING_COLLECTIVE_COLLECTIVE_SET_H_
 
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,16 @@ class CollectiveSet {
         DeviceKindName(device.kind) + ":" + std::to_string(device.ordinal) +
         ", and the collectives of this job serve tensors in " + served +
         " memory; copy them there first");
+  }
+
+  // Returns an event of that device, see DeviceAccess; null for the host, whose
+  // memory is ready.
+  Result<std::shared_ptr<const Event>> Record(Device device,
+                                              void* stream) const {
+    KR_RETURN_IF_ERROR(For(device).status());
+    DeviceAccess* const devices = DevicesOf(device.kind);
+    if (devices == nullptr) return std::shared_ptr<const Event>();
+    return devices->Record(device.ordinal, stream);
   }
 
   // The tunables of all collectives; see Collective. One that several

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/completion.h"
@@ -21,6 +22,9 @@ struct TensorEntry {
   // Once it is reached, the inputs have been written, and the outputs may be.
   // Null: that is so already.
   std::shared_ptr<const Event> ready;
+  // The caller's stream, on which `ready` was recorded. What `allocate` returns
+  // may be memory that earlier work of this stream still uses. None: it is not.
+  std::optional<void*> stream;
 
   // One per tensor of the request. The memory stays valid until the completion
   // has fired; the completion's callback is a good place to own it.

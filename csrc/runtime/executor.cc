@@ -335,7 +335,7 @@ Status Executor::StartCalls(Flight& flight) {
                       collectives_.For({entries.front().request->device,
                                         entries.front().device_ordinal}));
   KR_RETURN_IF_ERROR(AddCalls(flight));
-  AddDevices(flight);
+  KR_RETURN_IF_ERROR(AddDevices(flight));
   flight.left += flight.calls.size();
   for (const CollectiveArgs& call : flight.calls) {
     // Where a bucket was given up, this executor may be over by then.
@@ -431,16 +431,26 @@ Status Executor::AddCalls(Flight& flight) {
   return InternalError("unknown kind of request");
 }
 
-void Executor::AddDevices(Flight& flight) {
+Status Executor::AddDevices(Flight& flight) {
   Events ready;
   for (const TensorEntry& entry : flight.bucket.entries) {
-    if (entry.ready != nullptr) ready.push_back(entry.ready);
+    if (entry.stream.has_value() && entry.outputs.empty()) {
+      // A later point of the same stream.
+      KR_ASSIGN_OR_RETURN(
+          auto allocated,
+          collectives_.Record({entry.request->device, entry.device_ordinal},
+                              *entry.stream));
+      ready.push_back(std::move(allocated));
+    } else if (entry.ready != nullptr) {
+      ready.push_back(entry.ready);
+    }
   }
   for (CollectiveArgs& args : flight.calls) {
     CallArgs& call = CallOf(args);
     call.ordinal = flight.bucket.entries.front().device_ordinal;
     call.ready = ready;
   }
+  return OkStatus();
 }
 
 void Executor::AddAllreduces(Flight& flight) {

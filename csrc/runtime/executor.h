@@ -147,7 +147,7 @@ class Executor {
   // These add the calls of a bucket. Results are allocated here.
   Status AddCalls(Flight& flight);
   // Adds to the calls where their memory is, and when it is ready.
-  static void AddDevices(Flight& flight);
+  Status AddDevices(Flight& flight);
   void AddAllreduces(Flight& flight);
   Status AddAllgathers(Flight& flight);
   void AddBroadcast(Flight& flight);

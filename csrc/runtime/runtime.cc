@@ -232,11 +232,7 @@ std::string Runtime::LabelOf(const Request& request) const {
 
 Result<std::shared_ptr<const Event>> Runtime::Record(Device device,
                                                      void* stream) const {
-  const CollectiveSet& collectives = executor_->collectives();
-  KR_RETURN_IF_ERROR(collectives.For(device).status());
-  DeviceAccess* const devices = collectives.DevicesOf(device.kind);
-  if (devices == nullptr) return std::shared_ptr<const Event>();
-  return devices->Record(device.ordinal, stream);
+  return executor_->collectives().Record(device, stream);
 }
 
 Status Runtime::Enqueue(TensorEntry entry) {

@@ -51,6 +51,7 @@ class Program {
   }
   // The stream writes `values`, after other work.
   void WriteLater(float* tensor, const std::vector<float>& values) {
+    const Gpu::Current current(*gpu_);
     kept_.push_back(values);
     const size_t bytes = values.size() * sizeof(float);
     for (int i = 0; i < 3; ++i) {
@@ -252,7 +253,8 @@ TEST_F(DeviceRuntime, ARankThatHasJoinedChangesNothing) {
   });
 }
 
-// The rows that came from each rank are told in host memory.
+// The rows that came from each rank are told in host memory. The allocator
+// gives memory again that its last user has given work to.
 TEST_F(DeviceRuntime, AlltoallWithSplits) {
   RunRanks(cluster_.size(), [&](int rank) {
     Program program;
@@ -275,6 +277,9 @@ TEST_F(DeviceRuntime, AlltoallWithSplits) {
     entry.allocate = [&](int result, int64_t count) -> Result<void*> {
       if (result == 1) return static_cast<void*>(received.data());
       output = program.Allocate(count * 2);
+      for (int i = 0; i < 300; ++i) {
+        program.WriteLater(output, std::vector<float>(count * 2, -1.0F));
+      }
       return static_cast<void*>(output);
     };
     entry.completion = outcome.completion();
@@ -282,6 +287,7 @@ TEST_F(DeviceRuntime, AlltoallWithSplits) {
         cluster_.at(rank).Record({DeviceKind::kCuda, 0}, program.stream());
     ASSERT_TRUE(ready.ok());
     entry.ready = *ready;
+    entry.stream = program.stream();
     ASSERT_TRUE(cluster_.at(rank).Enqueue(std::move(entry)).ok());
     const Status status = outcome.Get();
     ASSERT_TRUE(status.ok()) << status.ToString();
