@@ -84,147 +84,10 @@ FakeStream& StreamOf(CUctx_st* context, Stream stream) {
   return *context->default_stream;
 }
 
-ErrorCode Init(unsigned) { return kSuccess; }
-ErrorCode DriverGetVersion(int* version) {
-  *version = 13000;
-  return kSuccess;
-}
-ErrorCode DeviceGetCount(int* count) {
-  *count = kFakeDevices;
-  return kSuccess;
-}
-ErrorCode DeviceGet(DeviceNumber* device, int ordinal) {
-  if (ordinal < 0 || ordinal >= kFakeDevices) return 101;
-  *device = ordinal;
-  return kSuccess;
-}
-ErrorCode DeviceGetName(char* name, int bytes, DeviceNumber) {
-  std::snprintf(name, bytes, "Fake GPU");
-  return kSuccess;
-}
-ErrorCode DeviceGetAttribute(int* value, int attribute, DeviceNumber) {
-  *value = attribute == kMultiprocessorCount ? 4 : 9;
-  return kSuccess;
-}
-ErrorCode DeviceGetPCIBusId(char* id, int bytes, DeviceNumber device) {
-  std::snprintf(id, bytes, "0000:%02x:00.0", device);
-  return kSuccess;
-}
-ErrorCode DeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
-  std::memset(uuid, 0, sizeof(*uuid));
-  uuid->bytes[0] = static_cast<char>(device + 1);
-  if (distinct_devices.load()) {
-    const uint64_t number = ++identities;
-    std::memcpy(&uuid->bytes[8], &number, sizeof(number));
-  }
-  return kSuccess;
-}
-ErrorCode DeviceCanAccessPeer(int* can, DeviceNumber, DeviceNumber) {
-  *can = 1;
-  return kSuccess;
-}
-ErrorCode DevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
-  const std::lock_guard<std::mutex> lock(Process().mutex);
-  *context = &Process().contexts[device];
-  ++(*context)->retained;
-  return kSuccess;
-}
-ErrorCode DevicePrimaryCtxRelease(DeviceNumber device) {
-  const std::lock_guard<std::mutex> lock(Process().mutex);
-  --Process().contexts[device].retained;
-  return kSuccess;
-}
-ErrorCode CtxPushCurrent(Context context) {
-  if (context == nullptr) return kInvalidContext;
-  current.push_back(context);
-  return kSuccess;
-}
-ErrorCode CtxPopCurrent(Context* context) {
-  if (current.empty()) return kInvalidContext;
-  *context = current.back();
-  current.pop_back();
-  return kSuccess;
-}
-ErrorCode CtxGetStreamPriorityRange(int* least, int* greatest) {
-  KR_FAKE_CONTEXT(context);
-  *least = 0;
-  *greatest = -5;
-  return kSuccess;
-}
-
-ErrorCode StreamCreateWithPriority(Stream* stream, unsigned, int) {
-  KR_FAKE_CONTEXT(context);
-  *stream = new CUstream_st{context, {}};
-  ++Process().streams;
-  return kSuccess;
-}
-ErrorCode StreamDestroy(Stream stream) {
-  delete stream;
-  --Process().streams;
-  return kSuccess;
-}
-ErrorCode StreamWaitEvent(Stream stream, EventHandle event, unsigned) {
-  KR_FAKE_CONTEXT(context);
-  StreamOf(context, stream).Wait(*event->event);
-  return kSuccess;
-}
-ErrorCode StreamSynchronize(Stream stream) {
-  KR_FAKE_CONTEXT(context);
-  StreamOf(context, stream).Synchronize();
-  return context->broken.load();
-}
-ErrorCode StreamGetCtx(Stream stream, Context* context) {
-  *context = stream->context;
-  return kSuccess;
-}
-
-ErrorCode EventCreate(EventHandle* event, unsigned flags) {
-  KR_FAKE_CONTEXT(context);
-  *event = new CUevent_st{FakeEvent::Create((flags & kEventInterprocess) != 0)};
-  ++Process().events;
-  return kSuccess;
-}
-ErrorCode EventDestroy(EventHandle event) {
-  delete event;
-  --Process().events;
-  return kSuccess;
-}
-ErrorCode EventRecord(EventHandle event, Stream stream) {
-  KR_FAKE_CONTEXT(context);
-  StreamOf(context, stream).Record(*event->event);
-  return kSuccess;
-}
-ErrorCode EventQuery(EventHandle event) {
-  KR_FAKE_CONTEXT(context);
-  return EventPoint(*event->event).Reached() ? kSuccess : kNotReady;
-}
-ErrorCode EventSynchronize(EventHandle event) {
-  KR_FAKE_CONTEXT(context);
-  EventPoint(*event->event).Await();
-  return context->broken.load();
-}
-
-ErrorCode MemAlloc(DevicePointer* memory, size_t bytes) {
-  KR_FAKE_CONTEXT(context);
-  return Process().memory.Allocate(memory, bytes, context->device);
-}
-// As the real one: what was given to the device is done before.
-ErrorCode MemFree(DevicePointer memory) {
-  KR_FAKE_CONTEXT(context);
-  return Process().memory.Free(memory);
-}
-ErrorCode MemHostAlloc(void** memory, size_t bytes, unsigned) {
-  *memory = std::malloc(bytes);
-  return *memory != nullptr ? kSuccess : kOutOfMemory;
-}
-ErrorCode MemFreeHost(void* memory) {
-  std::free(memory);
-  return kSuccess;
-}
-
 char* AliasOf(DevicePointer memory, size_t bytes) {
   return Process().memory.Alias(memory, bytes);
 }
+
 // Does `work` on the stream; the context is lost if it fails.
 ErrorCode Give(Stream stream, std::function<bool()> work) {
   KR_FAKE_CONTEXT(context);
@@ -235,24 +98,172 @@ ErrorCode Give(Stream stream, std::function<bool()> work) {
   });
   return kSuccess;
 }
-ErrorCode MemcpyDtoHAsync(void* to, DevicePointer from, size_t bytes,
-                          Stream stream) {
+
+}  // namespace
+
+// Under the driver's own names, so that a library of this file is one.
+#define KR_FAKE(function, symbol, parameters) \
+  __attribute__((visibility("default")))      \
+  ErrorCode function parameters __asm__(#symbol);
+KR_CUDA_FUNCTIONS(KR_FAKE)
+#undef KR_FAKE
+
+ErrorCode cuInit(unsigned) { return kSuccess; }
+ErrorCode cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+ErrorCode cuDeviceGetCount(int* count) {
+  *count = kFakeDevices;
+  return kSuccess;
+}
+ErrorCode cuDeviceGet(DeviceNumber* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= kFakeDevices) return 101;
+  *device = ordinal;
+  return kSuccess;
+}
+ErrorCode cuDeviceGetName(char* name, int bytes, DeviceNumber) {
+  std::snprintf(name, bytes, "Fake GPU");
+  return kSuccess;
+}
+ErrorCode cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+  *value = attribute == kMultiprocessorCount ? 4 : 9;
+  return kSuccess;
+}
+ErrorCode cuDeviceGetPCIBusId(char* id, int bytes, DeviceNumber device) {
+  std::snprintf(id, bytes, "0000:%02x:00.0", device);
+  return kSuccess;
+}
+ErrorCode cuDeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
+  std::memset(uuid, 0, sizeof(*uuid));
+  uuid->bytes[0] = static_cast<char>(device + 1);
+  if (distinct_devices.load()) {
+    const uint64_t number = ++identities;
+    std::memcpy(&uuid->bytes[8], &number, sizeof(number));
+  }
+  return kSuccess;
+}
+ErrorCode cuDeviceCanAccessPeer(int* can, DeviceNumber, DeviceNumber) {
+  *can = 1;
+  return kSuccess;
+}
+ErrorCode cuDevicePrimaryCtxRetain(Context* context, DeviceNumber device) {
+  const std::lock_guard<std::mutex> lock(Process().mutex);
+  *context = &Process().contexts[device];
+  ++(*context)->retained;
+  return kSuccess;
+}
+ErrorCode cuDevicePrimaryCtxRelease(DeviceNumber device) {
+  const std::lock_guard<std::mutex> lock(Process().mutex);
+  --Process().contexts[device].retained;
+  return kSuccess;
+}
+ErrorCode cuCtxPushCurrent(Context context) {
+  if (context == nullptr) return kInvalidContext;
+  current.push_back(context);
+  return kSuccess;
+}
+ErrorCode cuCtxPopCurrent(Context* context) {
+  if (current.empty()) return kInvalidContext;
+  *context = current.back();
+  current.pop_back();
+  return kSuccess;
+}
+ErrorCode cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  KR_FAKE_CONTEXT(context);
+  *least = 0;
+  *greatest = -5;
+  return kSuccess;
+}
+
+ErrorCode cuStreamCreateWithPriority(Stream* stream, unsigned, int) {
+  KR_FAKE_CONTEXT(context);
+  *stream = new CUstream_st{context, {}};
+  ++Process().streams;
+  return kSuccess;
+}
+ErrorCode cuStreamDestroy(Stream stream) {
+  delete stream;
+  --Process().streams;
+  return kSuccess;
+}
+ErrorCode cuStreamWaitEvent(Stream stream, EventHandle event, unsigned) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Wait(*event->event);
+  return kSuccess;
+}
+ErrorCode cuStreamSynchronize(Stream stream) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Synchronize();
+  return context->broken.load();
+}
+ErrorCode cuStreamGetCtx(Stream stream, Context* context) {
+  *context = stream->context;
+  return kSuccess;
+}
+
+ErrorCode cuEventCreate(EventHandle* event, unsigned flags) {
+  KR_FAKE_CONTEXT(context);
+  *event = new CUevent_st{FakeEvent::Create((flags & kEventInterprocess) != 0)};
+  ++Process().events;
+  return kSuccess;
+}
+ErrorCode cuEventDestroy(EventHandle event) {
+  delete event;
+  --Process().events;
+  return kSuccess;
+}
+ErrorCode cuEventRecord(EventHandle event, Stream stream) {
+  KR_FAKE_CONTEXT(context);
+  StreamOf(context, stream).Record(*event->event);
+  return kSuccess;
+}
+ErrorCode cuEventQuery(EventHandle event) {
+  KR_FAKE_CONTEXT(context);
+  return EventPoint(*event->event).Reached() ? kSuccess : kNotReady;
+}
+ErrorCode cuEventSynchronize(EventHandle event) {
+  KR_FAKE_CONTEXT(context);
+  EventPoint(*event->event).Await();
+  return context->broken.load();
+}
+
+ErrorCode cuMemAlloc(DevicePointer* memory, size_t bytes) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Allocate(memory, bytes, context->device);
+}
+// As the real one: what was given to the device is done before.
+ErrorCode cuMemFree(DevicePointer memory) {
+  KR_FAKE_CONTEXT(context);
+  return Process().memory.Free(memory);
+}
+ErrorCode cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  *memory = std::malloc(bytes);
+  return *memory != nullptr ? kSuccess : kOutOfMemory;
+}
+ErrorCode cuMemFreeHost(void* memory) {
+  std::free(memory);
+  return kSuccess;
+}
+
+ErrorCode cuMemcpyDtoHAsync(void* to, DevicePointer from, size_t bytes,
+                            Stream stream) {
   return Give(stream, [=] {
     const char* const source = AliasOf(from, bytes);
     if (source != nullptr) std::memcpy(to, source, bytes);
     return source != nullptr;
   });
 }
-ErrorCode MemcpyHtoDAsync(DevicePointer to, const void* from, size_t bytes,
-                          Stream stream) {
+ErrorCode cuMemcpyHtoDAsync(DevicePointer to, const void* from, size_t bytes,
+                            Stream stream) {
   return Give(stream, [=] {
     char* const target = AliasOf(to, bytes);
     if (target != nullptr) std::memcpy(target, from, bytes);
     return target != nullptr;
   });
 }
-ErrorCode MemcpyDtoDAsync(DevicePointer to, DevicePointer from, size_t bytes,
-                          Stream stream) {
+ErrorCode cuMemcpyDtoDAsync(DevicePointer to, DevicePointer from, size_t bytes,
+                            Stream stream) {
   return Give(stream, [=] {
     char* const target = AliasOf(to, bytes);
     const char* const source = AliasOf(from, bytes);
@@ -261,8 +272,8 @@ ErrorCode MemcpyDtoDAsync(DevicePointer to, DevicePointer from, size_t bytes,
     return true;
   });
 }
-ErrorCode MemsetD8Async(DevicePointer to, unsigned char value, size_t bytes,
-                        Stream stream) {
+ErrorCode cuMemsetD8Async(DevicePointer to, unsigned char value, size_t bytes,
+                          Stream stream) {
   return Give(stream, [=] {
     char* const target = AliasOf(to, bytes);
     if (target != nullptr) std::memset(target, value, bytes);
@@ -270,8 +281,8 @@ ErrorCode MemsetD8Async(DevicePointer to, unsigned char value, size_t bytes,
   });
 }
 
-ErrorCode PointerGetAttribute(void* value, int attribute,
-                              DevicePointer memory) {
+ErrorCode cuPointerGetAttribute(void* value, int attribute,
+                                DevicePointer memory) {
   KR_FAKE_CONTEXT(context);
   FakeMemory& all = Process().memory;
   unsigned long long number = 0;
@@ -290,29 +301,29 @@ ErrorCode PointerGetAttribute(void* value, int attribute,
       return kInvalidValue;
   }
 }
-ErrorCode MemGetAddressRange(DevicePointer* base, size_t* bytes,
-                             DevicePointer memory) {
+ErrorCode cuMemGetAddressRange(DevicePointer* base, size_t* bytes,
+                               DevicePointer memory) {
   KR_FAKE_CONTEXT(context);
   return Process().memory.Range(base, bytes, memory);
 }
-ErrorCode IpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer memory) {
+ErrorCode cuIpcGetMemHandle(IpcMemoryHandle* handle, DevicePointer memory) {
   KR_FAKE_CONTEXT(context);
   return Process().memory.Export(handle, memory);
 }
-ErrorCode IpcOpenMemHandle(DevicePointer* memory, IpcMemoryHandle handle,
-                           unsigned) {
+ErrorCode cuIpcOpenMemHandle(DevicePointer* memory, IpcMemoryHandle handle,
+                             unsigned) {
   KR_FAKE_CONTEXT(context);
   return Process().memory.Import(memory, handle);
 }
-ErrorCode IpcCloseMemHandle(DevicePointer memory) {
+ErrorCode cuIpcCloseMemHandle(DevicePointer memory) {
   KR_FAKE_CONTEXT(context);
   return Process().memory.Free(memory);
 }
-ErrorCode IpcGetEventHandle(IpcEventHandle* handle, EventHandle event) {
+ErrorCode cuIpcGetEventHandle(IpcEventHandle* handle, EventHandle event) {
   KR_FAKE_CONTEXT(context);
   return event->event->Export(handle);
 }
-ErrorCode IpcOpenEventHandle(EventHandle* event, IpcEventHandle handle) {
+ErrorCode cuIpcOpenEventHandle(EventHandle* event, IpcEventHandle handle) {
   KR_FAKE_CONTEXT(context);
   auto opened = FakeEvent::Open(handle);
   if (opened == nullptr) return kInvalidContext;
@@ -321,8 +332,8 @@ ErrorCode IpcOpenEventHandle(EventHandle* event, IpcEventHandle handle) {
   return kSuccess;
 }
 
-ErrorCode ModuleLoadDataEx(Module* module, const void* image, unsigned, int*,
-                           void**) {
+ErrorCode cuModuleLoadDataEx(Module* module, const void* image, unsigned, int*,
+                             void**) {
   KR_FAKE_CONTEXT(context);
   const std::string text = static_cast<const char*>(image);
   auto loaded = std::make_unique<CUmod_st>();
@@ -335,12 +346,12 @@ ErrorCode ModuleLoadDataEx(Module* module, const void* image, unsigned, int*,
   *module = loaded.release();
   return kSuccess;
 }
-ErrorCode ModuleUnload(Module module) {
+ErrorCode cuModuleUnload(Module module) {
   delete module;
   return kSuccess;
 }
-ErrorCode ModuleGetFunction(Function* function, Module module,
-                            const char* name) {
+ErrorCode cuModuleGetFunction(Function* function, Module module,
+                              const char* name) {
   KR_FAKE_CONTEXT(context);
   if (module->kernels.count(name) == 0) return kNotFound;
   static Mutex* const mutex = new Mutex();
@@ -351,10 +362,10 @@ ErrorCode ModuleGetFunction(Function* function, Module module,
   *function = made->back().get();
   return kSuccess;
 }
-ErrorCode LaunchKernel(Function function, unsigned grid_x, unsigned grid_y,
-                       unsigned grid_z, unsigned block_x, unsigned block_y,
-                       unsigned block_z, unsigned, Stream stream,
-                       void** parameters, void**) {
+ErrorCode cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y,
+                         unsigned grid_z, unsigned block_x, unsigned block_y,
+                         unsigned block_z, unsigned, Stream stream,
+                         void** parameters, void**) {
   const unsigned sizes[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z};
   for (unsigned size : sizes) {
     if (size == 0) return kInvalidValue;
@@ -367,7 +378,7 @@ ErrorCode LaunchKernel(Function function, unsigned grid_x, unsigned grid_y,
   return Give(stream, std::move(work));
 }
 
-ErrorCode GetErrorName(ErrorCode code, const char** name) {
+ErrorCode cuGetErrorName(ErrorCode code, const char** name) {
   switch (code) {
     case kOutOfMemory:
       *name = "CUDA_ERROR_OUT_OF_MEMORY";
@@ -383,12 +394,10 @@ ErrorCode GetErrorName(ErrorCode code, const char** name) {
   }
   return kSuccess;
 }
-ErrorCode GetErrorString(ErrorCode, const char** text) {
+ErrorCode cuGetErrorString(ErrorCode, const char** text) {
   *text = "an error of the fake driver";
   return kSuccess;
 }
-
-}  // namespace
 
 void SetDelays(uint64_t seed, int microseconds) {
   FakeStream::SetDelays(seed, microseconds);
@@ -412,55 +421,9 @@ void* Alias(DevicePointer memory, size_t bytes) {
 
 const Driver& FakeDriver() {
   static const Driver driver = [] {
-    using namespace fake;  // NOLINT(google-build-using-namespace)
     Driver made;
-    // The functions above are named as the driver's, without "cu".
-#define KR_FAKE(name) made.cu##name = name
-    KR_FAKE(Init);
-    KR_FAKE(DriverGetVersion);
-    KR_FAKE(DeviceGetCount);
-    KR_FAKE(DeviceGet);
-    KR_FAKE(DeviceGetName);
-    KR_FAKE(DeviceGetAttribute);
-    KR_FAKE(DeviceGetPCIBusId);
-    KR_FAKE(DeviceGetUuid_v2);
-    KR_FAKE(DeviceCanAccessPeer);
-    KR_FAKE(DevicePrimaryCtxRetain);
-    KR_FAKE(DevicePrimaryCtxRelease);
-    KR_FAKE(CtxPushCurrent);
-    KR_FAKE(CtxPopCurrent);
-    KR_FAKE(CtxGetStreamPriorityRange);
-    KR_FAKE(StreamCreateWithPriority);
-    KR_FAKE(StreamDestroy);
-    KR_FAKE(StreamWaitEvent);
-    KR_FAKE(StreamSynchronize);
-    KR_FAKE(StreamGetCtx);
-    KR_FAKE(EventCreate);
-    KR_FAKE(EventDestroy);
-    KR_FAKE(EventRecord);
-    KR_FAKE(EventQuery);
-    KR_FAKE(EventSynchronize);
-    KR_FAKE(MemAlloc);
-    KR_FAKE(MemFree);
-    KR_FAKE(MemHostAlloc);
-    KR_FAKE(MemFreeHost);
-    KR_FAKE(MemcpyDtoHAsync);
-    KR_FAKE(MemcpyHtoDAsync);
-    KR_FAKE(MemcpyDtoDAsync);
-    KR_FAKE(MemsetD8Async);
-    KR_FAKE(PointerGetAttribute);
-    KR_FAKE(MemGetAddressRange);
-    KR_FAKE(IpcGetMemHandle);
-    KR_FAKE(IpcOpenMemHandle);
-    KR_FAKE(IpcCloseMemHandle);
-    KR_FAKE(IpcGetEventHandle);
-    KR_FAKE(IpcOpenEventHandle);
-    KR_FAKE(ModuleLoadDataEx);
-    KR_FAKE(ModuleUnload);
-    KR_FAKE(ModuleGetFunction);
-    KR_FAKE(LaunchKernel);
-    KR_FAKE(GetErrorName);
-    KR_FAKE(GetErrorString);
+#define KR_FAKE(function, symbol, parameters) made.function = fake::function;
+    KR_CUDA_FUNCTIONS(KR_FAKE)
 #undef KR_FAKE
     return made;
   }();
