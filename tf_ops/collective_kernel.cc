@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tensorflow/core/framework/cancellation.h"
+#include "tf_ops/op_device.h"
 #include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
@@ -14,7 +15,9 @@ using ::tensorflow::Tensor;
 
 CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
                                    int num_settings)
-    : AsyncOpKernel(context), num_settings_(num_settings) {
+    : AsyncOpKernel(context),
+      device_(KindOf(*context)),
+      num_settings_(num_settings) {
   OP_REQUIRES_OK(context, context->GetAttr("tensor_name", &tensor_name_));
   OP_REQUIRES_OK(context, TakeStatus(KrCheckName(tensor_name_.data(),
                                                  tensor_name_.size())));
@@ -31,6 +34,9 @@ void CollectiveKernel::ComputeAsync(OpKernelContext* context,
 
   std::shared_ptr<Call> call = NewCall(context, std::move(done));
   absl::Status prepared = PrepareResults(context, *call);
+  if (prepared.ok() && InDeviceMemory(context)) {
+    prepared = call->UseDevice(context);
+  }
   if (!prepared.ok()) return call->Finish(prepared);
   // Once it can be cancelled, the kernel may go.
   const std::shared_ptr<KrRuntimeLookup> runtime = runtime_;
@@ -45,6 +51,7 @@ absl::StatusOr<RequestPtr> CollectiveKernel::RequestFor(
   }
   RequestBuilder builder(tensor_name_);
   Describe(builder.spec);
+  if (InDeviceMemory(context)) builder.spec.device = device_;
   DescribeRun(context, builder);
   absl::InlinedVector<TensorLook, 1> looks;
   for (int i = 0; i < NumTensors(context); ++i) {
@@ -97,14 +104,24 @@ void CollectiveKernel::Call::Begin(OpKernelContext* context,
   by_rows_.clear();
 }
 
+absl::Status CollectiveKernel::Call::UseDevice(OpKernelContext* context) {
+  ordinal_ = OrdinalOf(*context);
+  TF_ASSIGN_OR_RETURN(stream_, StreamOf(context));
+  return absl::OkStatus();
+}
+
 void CollectiveKernel::Call::AddOutput(const Tensor& output) {
   outputs_.push_back(output.data());
   held_.push_back(output);
 }
 
 void CollectiveKernel::Call::AddResultByRows(
-    const tensorflow::TensorShape& shape, tensorflow::DataType dtype) {
-  by_rows_.emplace_back(shape, dtype);
+    OpKernelContext* context, const tensorflow::TensorShape& shape,
+    tensorflow::DataType dtype) {
+  const int result = static_cast<int>(by_rows_.size());
+  by_rows_.push_back(
+      {shape, dtype,
+       context->get_allocator(context->output_alloc_attr(result))});
 }
 
 void CollectiveKernel::Call::Enqueue(const std::shared_ptr<Call>& self,
@@ -127,6 +144,8 @@ void CollectiveKernel::Call::Enqueue(const std::shared_ptr<Call>& self,
   KrOperation operation = {};
   operation.inputs = inputs.data();
   operation.context = this;
+  operation.device_ordinal = ordinal_;
+  operation.stream = stream_;
   operation.done = [](void* call, const KrStatus* status) {
     // Keeps it alive until the end of this function.
     const auto alive = std::move(static_cast<Call*>(call)->in_flight_);
@@ -201,11 +220,11 @@ void CollectiveKernel::Call::Finish(const absl::Status& status) {
 
 absl::StatusOr<void*> CollectiveKernel::Call::AllocateResult(int result,
                                                              int64_t rows) {
-  auto [shape, dtype] = by_rows_[result];
+  auto [shape, dtype, allocator] = by_rows_[result];
   shape.set_dim(0, rows);
   tensorflow::mutex_lock lock(mutex_);
   if (context_ == nullptr) {
-    held_.emplace_back(dtype, shape);
+    held_.emplace_back(allocator, dtype, shape);
     void* const memory = held_.back().data();
     if (memory != nullptr || shape.num_elements() == 0) return memory;
     return absl::ResourceExhaustedError(
@@ -242,7 +261,7 @@ absl::Status ForwardOrAllocateOutputs(OpKernelContext* context,
 void AddResultsByRows(OpKernelContext* context, CollectiveKernel::Call& call) {
   for (int i = 0; i < context->num_inputs(); ++i) {
     const Tensor& input = context->input(i);
-    call.AddResultByRows(input.shape(), input.dtype());
+    call.AddResultByRows(context, input.shape(), input.dtype());
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "csrc/capi/keras_ring.h"
@@ -61,6 +60,12 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
     return context->num_inputs() - num_settings_;
   }
 
+  // An op without tensors has nothing that could be there.
+  bool InDeviceMemory(tensorflow::OpKernelContext* context) const {
+    return device_ != KR_DEVICE_HOST && NumTensors(context) > 0;
+  }
+
+  const KrDeviceKind device_;
   const int num_settings_;
   std::string tensor_name_;
   // For the op's process set.
@@ -86,8 +91,12 @@ class CollectiveKernel::Call final {
   void AddOutput(const tensorflow::Tensor& output);
   // The next result has this shape, except for its rows, which are known once
   // the ranks have agreed.
-  void AddResultByRows(const tensorflow::TensorShape& shape,
+  void AddResultByRows(tensorflow::OpKernelContext* context,
+                       const tensorflow::TensorShape& shape,
                        tensorflow::DataType dtype);
+
+  // The tensors are on the device of the context.
+  absl::Status UseDevice(tensorflow::OpKernelContext* context);
 
   // Hands the operation over to the runtime, which ends it, and with it the op.
   // `self` is this object; the tensors are the first inputs of the context.
@@ -101,6 +110,13 @@ class CollectiveKernel::Call final {
  private:
   static constexpr tensorflow::CancellationToken kNoToken = -1;
 
+  struct ResultByRows {
+    tensorflow::TensorShape shape;
+    tensorflow::DataType dtype;
+    // TensorFlow keeps its allocators until the process ends.
+    tensorflow::Allocator* allocator;
+  };
+
   // Makes the cancellation of its step end the op. Returns false if the step is
   // cancelled already.
   bool RegisterCancellation(const std::shared_ptr<Call>& self);
@@ -108,7 +124,7 @@ class CollectiveKernel::Call final {
   bool Claim(tensorflow::OpKernelContext** context, DoneCallback* done);
   static void RunDone(tensorflow::OpKernelContext* context, DoneCallback done,
                       const absl::Status& status);
-  // Allocates result number `result`; in memory of our own if the op has ended.
+  // Allocates result number `result`; as memory of our own if the op has ended.
   absl::StatusOr<void*> AllocateResult(int result, int64_t rows);
 
   // Held while the context is used, so that the op cannot end meanwhile.
@@ -116,6 +132,9 @@ class CollectiveKernel::Call final {
   tensorflow::OpKernelContext* context_ TF_GUARDED_BY(mutex_) = nullptr;
   DoneCallback done_ TF_GUARDED_BY(mutex_);
 
+  // Of a device: its ordinal, and the stream of the op.
+  int ordinal_ = 0;
+  void* stream_ = nullptr;
   tensorflow::CancellationManager* cancellation_ = nullptr;
   tensorflow::CancellationToken token_ = kNoToken;
   // Used by the current owner of the operation: the kernel, then the data
@@ -123,9 +142,7 @@ class CollectiveKernel::Call final {
   std::shared_ptr<Call> in_flight_;  // this, while the runtime has it
   absl::InlinedVector<tensorflow::Tensor, 2> held_;
   absl::InlinedVector<void*, 1> outputs_;
-  absl::InlinedVector<std::pair<tensorflow::TensorShape, tensorflow::DataType>,
-                      1>
-      by_rows_;
+  absl::InlinedVector<ResultByRows, 1> by_rows_;
 };
 
 // Adds results with the shapes of the inputs, in the inputs' own memory if it

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tf_ops/collective_kernel.h"
+#include "tf_ops/kernel_registration.h"
 #include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
@@ -76,12 +77,6 @@ class ReducescatterKernel final : public ReductionKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingReducescatter").Device(tensorflow::DEVICE_CPU),
-    ReducescatterKernel);
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingAllreduce").Device(tensorflow::DEVICE_CPU), AllreduceKernel);
-
 // --- Broadcast ---
 
 class BroadcastKernel final : public CollectiveKernel {
@@ -106,9 +101,6 @@ class BroadcastKernel final : public CollectiveKernel {
   int root_ = 0;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingBroadcast").Device(tensorflow::DEVICE_CPU), BroadcastKernel);
-
 // --- Allgather ---
 
 class AllgatherKernel final : public CollectiveKernel {
@@ -127,9 +119,6 @@ class AllgatherKernel final : public CollectiveKernel {
     return absl::OkStatus();
   }
 };
-
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingAllgather").Device(tensorflow::DEVICE_CPU), AllgatherKernel);
 
 // --- Alltoall ---
 
@@ -150,14 +139,11 @@ class AlltoallKernel final : public CollectiveKernel {
   absl::Status PrepareResults(OpKernelContext* context,
                               Call& call) const override {
     const Tensor& input = context->input(0);
-    call.AddResultByRows(input.shape(), input.dtype());
-    call.AddResultByRows(TensorShape({0}), tensorflow::DT_INT64);
+    call.AddResultByRows(context, input.shape(), input.dtype());
+    call.AddResultByRows(context, TensorShape({0}), tensorflow::DT_INT64);
     return absl::OkStatus();
   }
 };
-
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingAlltoall").Device(tensorflow::DEVICE_CPU), AlltoallKernel);
 
 // --- Barrier ---
 
@@ -173,9 +159,6 @@ class BarrierKernel final : public CollectiveKernel {
     return absl::OkStatus();
   }
 };
-
-REGISTER_KERNEL_BUILDER(Name("KerasRingBarrier").Device(tensorflow::DEVICE_CPU),
-                        BarrierKernel);
 
 // --- Join ---
 
@@ -196,8 +179,17 @@ class JoinKernel final : public CollectiveKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("KerasRingJoin").Device(tensorflow::DEVICE_CPU),
-                        JoinKernel);
-
 }  // namespace
+
+void RegisterCollectiveKernels(const char* device) {
+  RegisterKernel<AllreduceKernel>("KerasRingAllreduce", device);
+  RegisterKernel<ReducescatterKernel>("KerasRingReducescatter", device);
+  RegisterKernel<BroadcastKernel>("KerasRingBroadcast", device);
+  RegisterKernel<AllgatherKernel>("KerasRingAllgather", device);
+  RegisterKernel<AlltoallKernel>("KerasRingAlltoall", device,
+                                 {"splits", "received_splits"});
+  RegisterKernel<BarrierKernel>("KerasRingBarrier", device);
+  RegisterKernel<JoinKernel>("KerasRingJoin", device, {"last_rank"});
+}
+
 }  // namespace keras_ring

@@ -3,6 +3,7 @@
 
 #include "csrc/capi/keras_ring.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf_ops/kernel_registration.h"
 #include "tf_ops/tf_adapters.h"
 
 namespace keras_ring {
@@ -32,8 +33,10 @@ class TopologyKernel final : public tensorflow::OpKernel {
   int64_t process_set_ = 0;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("KerasRingTopology").Device(tensorflow::DEVICE_CPU), TopologyKernel);
-
 }  // namespace
+
+void RegisterTopologyKernel(const char* device) {
+  RegisterKernel<TopologyKernel>("KerasRingTopology", device, {"value"});
+}
+
 }  // namespace keras_ring
