@@ -127,7 +127,8 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h \
 	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc tests/cpp/*/*.c \
-	  tests/fuzz/*.cc tests/fuzz/*.h benchmarks/*.cc benchmarks/*.h
+	  tests/fuzz/*.cc tests/fuzz/*.h tests/fake_gpu/*.cc benchmarks/*.cc \
+	  benchmarks/*.h
 
 # The C++ tests against the core that is in the package.
 CPP := PATH="$(abspath $(BIN)):$$PATH" sh tools/test_cpp.sh

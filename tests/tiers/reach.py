@@ -45,7 +45,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("engines", "launch/ray", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
-    "gpu": ("csrc/cuda", "csrc/device", "csrc/collective/cuda", "csrc/testing"),
+    "gpu": (
+        *("csrc/cuda", "csrc/device", "csrc/collective/cuda", "csrc/testing"),
+        *("csrc/capi", "tf_ops"),
+    ),
     "harness": ("launch", "protocol"),
     "hosts": ("csrc/comm", "csrc/collective", "launch", "protocol"),
     "keras": _KERAS,
@@ -98,6 +101,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "setup.py": ("csrc/capi",),
     "tests/cpp/": (),
     "tests/fuzz/": (),
+    "tests/fake_gpu/": ("tests/gpu", "tests/keras2"),
     "tests/lab/": ("tests/hosts", "tests/engines"),
     # What all tests with ranks stand on, and what decides which of them run: a
     # few of each kind show whether these still work.
