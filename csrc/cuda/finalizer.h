@@ -19,9 +19,12 @@ class Finalizer {
  public:
   using Done = std::function<void(const Status&)>;
 
+  // Longer than work takes that can still be done, and short enough for the
+  // error of a lost rank to be there within a second.
+  static constexpr Duration kGrace = std::chrono::milliseconds(500);
+
   // `grace`: see Abort.
-  explicit Finalizer(Duration grace = std::chrono::seconds(2))
-      : grace_(grace) {}
+  explicit Finalizer(Duration grace = kGrace) : grace_(grace) {}
   ~Finalizer();
 
   Status Start();

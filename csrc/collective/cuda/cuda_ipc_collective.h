@@ -47,6 +47,7 @@
 #include "csrc/collective/shm/chunk_barrier.h"
 #include "csrc/comm/host/host_group.h"
 #include "csrc/cuda/cuda_access.h"
+#include "csrc/cuda/finalizer.h"
 
 namespace keras_ring {
 
@@ -64,7 +65,7 @@ struct CudaIpcOptions {
   };
   ChunkBarrierOptions barrier;
   // See cuda::Finalizer.
-  Duration grace = std::chrono::seconds(2);
+  Duration grace = cuda::Finalizer::kGrace;
 };
 
 class CudaIpcCollective final : public Collective {

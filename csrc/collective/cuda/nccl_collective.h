@@ -28,6 +28,7 @@
 #include "csrc/collective/cuda/calls_in_flight.h"
 #include "csrc/collective/cuda/kernel_rows.h"
 #include "csrc/cuda/cuda_access.h"
+#include "csrc/cuda/finalizer.h"
 #include "csrc/cuda/kernels/kernel_set.h"
 #include "csrc/cuda/nccl.h"
 
@@ -40,7 +41,7 @@ struct NcclOptions {
   // The longest wait for NCCL to connect the ranks.
   Duration connect_limit = std::chrono::seconds(60);
   // See cuda::Finalizer.
-  Duration grace = std::chrono::seconds(2);
+  Duration grace = cuda::Finalizer::kGrace;
 };
 
 class NcclCollective final : public Collective {

@@ -19,6 +19,7 @@
 #include "csrc/collective/cuda/cuda_ipc_collective.h"
 #include "csrc/collective/cuda/staged_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
+#include "csrc/cuda/finalizer.h"
 #include "csrc/cuda/gpu.h"
 #include "csrc/testing/fake_cuda.h"
 #include "csrc/testing/local_host_group.h"
@@ -122,7 +123,7 @@ class Rank {
 std::vector<int> RunProcesses(
     int size, const std::function<void(Rank&)>& body,
     const std::function<void(const std::vector<pid_t>&)>& meanwhile,
-    Duration grace = std::chrono::seconds(2)) {
+    Duration grace = cuda::Finalizer::kGrace) {
   const HostGroupLayout layout = LayoutOf(size);
   const auto groups = CreateLocalHostGroups(size, layout);
   KeepInChildren(groups, layout);
@@ -249,8 +250,7 @@ TEST_P(CudaIpcProcesses, AKilledRankIsAnErrorForTheOthers) {
         for (int i = 0; i + 1 < size; ++i) {
           ASSERT_EQ(write(gone[1], &byte, 1), 1);
         }
-      },
-      /*grace=*/std::chrono::milliseconds(500));
+      });
   for (int rank = 0; rank + 1 < size; ++rank) EXPECT_EQ(statuses[rank], 0);
   EXPECT_EQ(WTERMSIG(statuses.back()), SIGKILL);
 }
