@@ -282,6 +282,28 @@ bool KrArenaContains(const KrArena* arena, const void* memory);
 /* `memory` must be contained in the arena. */
 void KrArenaRelease(KrArena* arena, void* memory);
 
+/* --- GPUs ---
+ *
+ * Both functions open NVIDIA's driver, which a process that forks without exec
+ * must not do before. FAILED_PRECONDITION: there is no driver on this host, or
+ * it is too old. */
+
+typedef struct KrGpu {
+  int32_t ordinal; /* as the driver shows it to this process */
+  const char* name;
+  const char* uuid; /* "GPU-...", the same for every process */
+  const char* bus;  /* of PCI */
+  uint64_t bytes;   /* all of its memory */
+  int32_t major;    /* of its compute capability */
+  int32_t minor;
+} KrGpu;
+
+/* Passes each GPU to `visit` before this returns. */
+KrStatus* KrGpus(void (*visit)(void* context, const KrGpu* gpu), void* context);
+/* The version of CUDA that the driver is for, and that of NCCL, as NVIDIA
+ * writes them: 12080, 22809; 0 for no NCCL. */
+KrStatus* KrGpuVersions(int32_t* driver, int32_t* nccl);
+
 /* --- Descriptions of the library ---
  *
  * Each function returns the number of rows, which live as long as the

@@ -2,15 +2,29 @@
 
 namespace keras_ring::cuda {
 
+Result<const Driver*> CudaAccess::Load() {
+  if (driver_ == nullptr) {
+    KR_ASSIGN_OR_RETURN(driver_, LoadDriver(library_));
+  }
+  return driver_;
+}
+
+Status CudaAccess::CheckAny() {
+  MutexLock lock(mutex_);
+  KR_ASSIGN_OR_RETURN(const Driver* const driver, Load());
+  int count = 0;
+  KR_RETURN_IF_ERROR(KR_CUDA(*driver, cuDeviceGetCount, &count));
+  if (count > 0) return OkStatus();
+  return FailedPreconditionError("this process sees no GPU");
+}
+
 Result<CudaAccess::Opened> CudaAccess::Find(int ordinal) {
   MutexLock lock(mutex_);
   usual_ = ordinal;
   const auto found = opened_.find(ordinal);
   if (found != opened_.end()) return found->second;
-  if (driver_ == nullptr) {
-    KR_ASSIGN_OR_RETURN(driver_, LoadDriver(library_));
-  }
-  KR_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(*driver_, ordinal));
+  KR_ASSIGN_OR_RETURN(const Driver* const driver, Load());
+  KR_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(*driver, ordinal));
   const Opened opened{std::move(gpu), std::make_shared<Pool>()};
   opened_[ordinal] = opened;
   return opened;

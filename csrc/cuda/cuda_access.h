@@ -28,6 +28,7 @@ class CudaAccess final : public DeviceAccess {
   Result<std::shared_ptr<Gpu>> Open(int ordinal) KR_EXCLUDES(mutex_);
 
   // DeviceAccess.
+  Status CheckAny() override;
   Status Check(int ordinal) override { return Open(ordinal).status(); }
   Result<std::shared_ptr<const Event>> Record(int ordinal,
                                               void* stream) override;
@@ -46,6 +47,7 @@ class CudaAccess final : public DeviceAccess {
     std::shared_ptr<Pool> pool;
   };
 
+  Result<const Driver*> Load() KR_REQUIRES(mutex_);
   Result<Opened> Find(int ordinal) KR_EXCLUDES(mutex_);
 
   const std::string library_;

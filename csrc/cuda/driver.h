@@ -85,6 +85,8 @@ inline constexpr int kJitErrorLogBytes = 6;
   X(cuDeviceGetPCIBusId, cuDeviceGetPCIBusId,                                  \
     (char* id, int bytes, DeviceNumber device))                                \
   X(cuDeviceGetUuid_v2, cuDeviceGetUuid_v2, (Uuid* uuid, DeviceNumber device))       \
+  X(cuDeviceTotalMem, cuDeviceTotalMem_v2,                                     \
+    (size_t* bytes, DeviceNumber device))                                      \
   X(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer,                              \
     (int* can, DeviceNumber device, DeviceNumber peer))                        \
   X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain,                        \

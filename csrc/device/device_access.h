@@ -15,6 +15,8 @@ namespace keras_ring {
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
+  // Returns why this process can use no device at all. Uses none.
+  virtual Status CheckAny() = 0;
   // Returns why this process cannot use a device.
   virtual Status Check(int ordinal) = 0;
   // Returns an event that is reached once all is done that the stream was given

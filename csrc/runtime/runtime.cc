@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <map>
+#include <sstream>
+#include <string>
 #include <utility>
 
 #include "csrc/base/logging.h"
@@ -214,7 +216,17 @@ Runtime::Runtime(RuntimeDeps deps)
 
 Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
 
-std::string Runtime::Explain() const { return deps_.collective->Explain(); }
+std::string Runtime::Explain() const {
+  std::string text = deps_.collective->Explain();
+  if (deps_.gpu_collective == nullptr || !deps_.gpus->CheckAny().ok()) {
+    return text;
+  }
+  std::istringstream lines(deps_.gpu_collective->Explain());
+  for (std::string line; std::getline(lines, line);) {
+    text += "tensors of GPUs: " + line + "\n";
+  }
+  return text;
+}
 
 Status Runtime::CheckServed(const TensorEntry& entry) const {
   const Request& request = *entry.request;

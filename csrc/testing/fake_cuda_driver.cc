@@ -143,6 +143,10 @@ ErrorCode cuDeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
   }
   return kSuccess;
 }
+ErrorCode cuDeviceTotalMem(size_t* bytes, DeviceNumber) {
+  *bytes = size_t{8} << 30;
+  return kSuccess;
+}
 ErrorCode cuDeviceCanAccessPeer(int* can, DeviceNumber, DeviceNumber) {
   *can = 1;
   return kSuccess;

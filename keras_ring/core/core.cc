@@ -144,6 +144,27 @@ std::string Explain() {
   return all;
 }
 
+// The GPUs of this process: ordinal, name, uuid, bus, bytes, and the compute
+// capability.
+py::list Gpus() {
+  py::list rows;
+  ThrowIfError(KrGpus(
+      [](void* context, const KrGpu* gpu) {
+        static_cast<py::list*>(context)->append(
+            py::make_tuple(gpu->ordinal, gpu->name, gpu->uuid, gpu->bus,
+                           gpu->bytes, py::make_tuple(gpu->major, gpu->minor)));
+      },
+      &rows));
+  return rows;
+}
+
+// The versions of CUDA and of NCCL.
+std::pair<int32_t, int32_t> GpuVersions() {
+  int32_t driver = 0, nccl = 0;
+  ThrowIfError(KrGpuVersions(&driver, &nccl));
+  return {driver, nccl};
+}
+
 // What a variable has set in this job.
 std::string Option(const std::string& variable) {
   std::string value;
@@ -270,6 +291,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
   module.def("explain", &Explain);
+  module.def("gpus", &Gpus);
+  module.def("gpu_versions", &GpuVersions);
   module.def("option", &Option, py::arg("variable"));
   module.def("tunables", &Tunables);
   module.def("tune", &Tune, py::arg("name"), py::arg("value"));

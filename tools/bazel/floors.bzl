@@ -122,6 +122,7 @@ FLOORS = {
     ],
     "csrc/capi": [
         "csrc/base",
+        "csrc/cuda",
         "csrc/device",
         "csrc/comm/host",
         "csrc/control",

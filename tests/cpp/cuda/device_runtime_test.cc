@@ -253,6 +253,12 @@ TEST_F(DeviceRuntime, ARankThatHasJoinedChangesNothing) {
   });
 }
 
+TEST_F(DeviceRuntime, HowItIsDoneIsExplained) {
+  EXPECT_THAT(cluster_.at(1).Explain(),
+              AllOf(HasSubstr("3 ranks of one host, through shared memory\n"),
+                    HasSubstr("\ntensors of GPUs: ")));
+}
+
 // The rows that came from each rank are told in host memory. The allocator
 // gives memory again that its last user has given work to.
 TEST_F(DeviceRuntime, AlltoallWithSplits) {

@@ -18,6 +18,7 @@
 
 #include "csrc/cuda/driver.h"
 #include "csrc/cuda/gpu.h"
+#include "csrc/cuda/gpu_list.h"
 #include "csrc/cuda/kernels/kernel_set.h"
 #include "csrc/testing/fake_cuda.h"
 
@@ -393,6 +394,23 @@ TEST(DriverFacts, TheEventOfAProcessThatWasKilled) {
                   .count());
   int status = 0;
   waitpid(owner, &status, 0);
+}
+
+TEST(DriverFacts, DevicesAreDescribedWithoutUse) {
+  EXPECT_TRUE(Holds([] {
+    const auto all = ListGpus(Tested());
+    KR_FACT(all.ok());
+    KR_FACT(!all->empty());
+    for (const GpuFacts& facts : *all) {
+      KR_FACT(!facts.name.empty());
+      KR_FACT(facts.uuid.size() == 40 && facts.uuid.rfind("GPU-", 0) == 0);
+      KR_FACT(facts.bus.find(':') != std::string::npos);
+      KR_FACT(facts.bytes > (1 << 30));
+      KR_FACT(facts.major >= 3);
+    }
+    Context context = nullptr;
+    KR_FACT(Tested().cuCtxPopCurrent(&context) != kSuccess);
+  }));
 }
 
 }  // namespace
