@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         join,
     )
     from keras_ring.tensorflow.libraries import xla_built
+    from keras_ring.tensorflow.pinning import pin_gpu
     from keras_ring.tensorflow.reductions import (
         allreduce,
         grouped_allreduce,
@@ -129,6 +130,7 @@ _HOMES = {
     "mpi_threads_supported": "launch.cli.builds",
     "nccl_built": "launch.cli.builds",
     "rocm_built": "launch.cli.builds",
+    "pin_gpu": "tensorflow.pinning",
     "allow_local_updates": "keras.optimizer.local_updates",
     "broadcast_model": "keras.model.model_broadcast",
     "cross_rank": "core.topology",
@@ -254,6 +256,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "pin_gpu",
     "predict",
     "process_set_included_op",
     "rank",

@@ -1,11 +1,14 @@
 """Facts of one host, some of which must agree on all hosts of a job."""
 
+import collections
 import platform
+import re
 import resource
 import socket
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,6 +21,7 @@ from keras_ring.protocol import interfaces, tensorflow_package
 MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
 
 _MISSING = "missing"
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia")
 # Levels of x86-64 that TensorFlow and our kernels distinguish, the highest
 # first, with the flag in /proc/cpuinfo of the newest instructions of each.
 _CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
@@ -41,6 +45,7 @@ def gather(ports: range | None = None) -> dict[str, Any]:
         "cpu": _cpu_level(),
         "cores": machine.cores,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        **gpu_facts(),
         "free_ports": None if ports is None else _num_free(ports),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "addresses": [
@@ -48,6 +53,35 @@ def gather(ports: range | None = None) -> dict[str, Any]:
             for each in interfaces.own_addresses()
         ],
         "time": time.time(),
+    }
+
+
+def gpu_facts(driver: Path = _NVIDIA_DRIVER) -> dict[str, Any]:
+    """Returns the GPUs of this host and the version of their driver, or `{}`.
+
+    Read without the driver's library, which takes a second to open and must not
+    be open in a process that forks.
+
+    Args:
+        driver: Path, where the driver's module tells of itself.
+    """
+    models = []
+    for path in sorted(driver.glob("gpus/*/information")):
+        fields = dict(
+            line.partition(":")[::2]
+            for line in path.read_text().splitlines()
+            if ":" in line
+        )
+        models.append(fields.get("Model", "GPU").strip())
+    if not models:
+        return {}
+    found = re.search(r"\d+\.[\d.]+", (driver / "version").read_text())
+    return {
+        "gpus": [
+            f"{number} {model}"
+            for model, number in sorted(collections.Counter(models).items())
+        ],
+        "gpu_driver": found.group() if found else _MISSING,
     }
 
 

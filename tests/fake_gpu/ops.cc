@@ -41,6 +41,8 @@ class SlowKernel final : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, stream.status());
     const size_t bytes = x.TotalBytes();
     if (bytes == 0) return;
+    OP_REQUIRES(context, OrdinalOf(*context) == OrdinalOf(*y),
+                absl::InternalError("it is another device's memory"));
     const void* const from = AliasOf(x);
     void* const to = AliasOf(*y);
     cuda::Context device;
@@ -56,6 +58,21 @@ class SlowKernel final : public tensorflow::OpKernel {
   }
 
  private:
+  // Of the device that has its memory.
+  static int OrdinalOf(const Tensor& tensor) {
+    cuda::Context any;
+    cuda::FakeDriver().cuDevicePrimaryCtxRetain(&any, 0);
+    cuda::FakeDriver().cuCtxPushCurrent(any);
+    int ordinal = -1;
+    cuda::FakeDriver().cuPointerGetAttribute(
+        &ordinal, cuda::kPointerDeviceOrdinal,
+        reinterpret_cast<cuda::DevicePointer>(tensor.data()));
+    cuda::FakeDriver().cuCtxPopCurrent(&any);
+    return ordinal;
+  }
+  static int OrdinalOf(const OpKernelContext& context) {
+    return keras_ring::OrdinalOf(context);
+  }
   static void* AliasOf(const Tensor& tensor) {
     return cuda::fake::Alias(
         reinterpret_cast<cuda::DevicePointer>(tensor.data()),

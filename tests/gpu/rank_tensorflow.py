@@ -65,11 +65,10 @@ def _trained(steps):
             keras.layers.Dense(1),
         ]
     )
-    model.compile(
-        kr.DistributedOptimizer(keras.optimizers.Adam(1e-3)),
-        "mse",
-        jit_compile=False,
-    )
+    # Keras has XLA compile it where there is a device, if it may choose.
+    optimizer = kr.DistributedOptimizer(keras.optimizers.Adam(1e-3))
+    model.compile(optimizer, "mse")
+    assert not model.jit_compile
     random = np.random.default_rng(kr.rank())
     x = random.standard_normal((steps * 4, 16), "float32")
     y = x[:, :1] - x[:, 1:2]
@@ -208,3 +207,34 @@ def no_memory():
     except tf.errors.ResourceExhaustedError as error:
         return str(error)
     return None
+
+
+def pinned():
+    """Returns which device this rank got, and where its tensors are then."""
+    ops = fake_gpu.load()
+    kr.init()
+    own = kr.pin_gpu()
+    assert kr.pin_gpu() == own  # as long as TensorFlow has not begun
+    with tf.device("/GPU:0"):
+        tensor = ops.keras_ring_test_slow(x=tf.fill([3], 2.0), ms=1)
+        total = kr.allreduce(tensor, kr.Sum, name="a").numpy().tolist()
+    limits = [
+        device.memory_limit
+        for device in tf.config.get_logical_device_configuration(
+            tf.config.list_physical_devices("GPU")[own]
+        )
+        or []
+    ]
+    return own, len(tf.config.list_logical_devices("GPU")), total, limits
+
+
+def pinned_too_late():
+    """Returns what a program is told that has a tensor already."""
+    fake_gpu.load()
+    kr.init()
+    tf.ones([3])
+    try:
+        kr.pin_gpu()
+    except kr.errors.ConfigurationError as error:
+        return str(error)
+    return ""

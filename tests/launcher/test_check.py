@@ -6,6 +6,8 @@ from importlib import metadata
 
 import pytest
 
+from keras_ring.core import gpus
+from keras_ring.launch import host_facts
 from keras_ring.launch.cli import check
 from keras_ring.launch.cli.cli import main
 from keras_ring.protocol.processors import Node
@@ -117,3 +119,39 @@ def test_a_host_on_which_memory_cannot_be_shared(native, capsys, monkeypatch):
     found = json.loads(capsys.readouterr().out)
     assert found["facts"]["shared memory"] is False
     assert "memfd_create" in "".join(found["missing"])
+
+
+def test_gpus(native, capsys, monkeypatch):
+    native("2.21.0")
+    here = [
+        gpus.Gpu(i, "A card", f"GPU-{i}", "0", 80 << 30, (9, 0)) for i in (0, 1)
+    ]
+    monkeypatch.setattr(gpus, "gpus", lambda: here)
+    monkeypatch.setattr(gpus, "why_none", lambda: "")
+    monkeypatch.setattr(gpus, "versions", lambda: (12080, 22809))
+    sys.modules["tensorflow"].config = types.SimpleNamespace(
+        list_physical_devices=lambda kind: []
+    )
+    assert main(["check", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["facts"]["GPUs"] == ["0: A card, 80 GiB", "1: A card, 80 GiB"]
+    assert found["facts"]["driver for CUDA"] == "12.8"
+    assert found["facts"]["NCCL"] == "2.28.9"
+    assert any("TensorFlow uses none" in line for line in found["advice"])
+
+
+def test_gpus_of_a_host_are_read_from_the_drivers_module(tmp_path):
+    assert host_facts.gpu_facts(tmp_path) == {}
+    (tmp_path / "version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Wed Sep\n"
+    )
+    for number, model in enumerate(["B", "A", "B"]):
+        folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t {model}\nIRQ:  \t 1\nGPU UUID: \t GPU-{number}\n"
+        )
+    assert host_facts.gpu_facts(tmp_path) == {
+        "gpus": ["1 A", "2 B"],
+        "gpu_driver": "580.159.04",
+    }

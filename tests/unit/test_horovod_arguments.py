@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import keras_ring as kr
-from keras_ring.core import horovod_arguments
+from keras_ring.core import gpus, horovod_arguments
 from keras_ring.core.horovod_arguments import takes_horovods
 
 
@@ -115,10 +115,14 @@ def test_builds(capsys, monkeypatch):
     assert kr.mpi_built()
     for name in (
         *("mpi_enabled", "mpi_threads_supported"),
-        *("gloo_built", "gloo_enabled", "nccl_built", "cuda_built"),
-        *("rocm_built", "ccl_built", "ddl_built"),
+        *("gloo_built", "gloo_enabled", "rocm_built", "ccl_built"),
+        "ddl_built",
     ):
         assert not getattr(kr, name)(), name
+    assert kr.cuda_built()
+    # What its host has, without which nothing is missed.
+    monkeypatch.setattr(gpus, "versions", lambda: (12080, 22809))
+    assert kr.nccl_built() == 22809
     monkeypatch.setenv("KERAS_RING_COLLECTIVE", "mpi")
     assert kr.mpi_enabled()
     assert kr.mpi_threads_supported()

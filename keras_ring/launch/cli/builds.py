@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from keras_ring.core import gpus
 from keras_ring.protocol import contract
 
 
@@ -44,13 +45,19 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """Returns the version of NCCL that collectives can use: `0`, for none."""
-    return 0
+    """Returns the version of NCCL that collectives can use; `0` for none.
+
+    It is looked for on this host, as is the driver without which it is of no
+    use; nothing of either is part of the build. An integer as NVIDIA writes it,
+    such as `22809`. Collectives use it where `KERAS_RING_GPU_COLLECTIVE` is
+    `"nccl"`.
+    """
+    return gpus.versions()[1]
 
 
 def cuda_built() -> bool:
-    """Returns whether collectives can read memory of CUDA devices: `False`."""
-    return False
+    """Returns whether collectives read tensors of CUDA devices: `True`."""
+    return True
 
 
 def rocm_built() -> bool:

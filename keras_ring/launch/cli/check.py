@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -104,6 +105,35 @@ def _check_native(report: Report) -> None:
         report.missing.append(
             f"the operations were built for TensorFlow {_show(minors)},"
             f" but {_minor(found)} is installed: {_INSTALL}"
+        )
+
+
+def _check_gpus(report: Report) -> None:
+    try:
+        gpus = importlib.import_module("keras_ring.core.gpus")
+        found, why_none = gpus.gpus(), gpus.why_none()
+        driver, nccl = gpus.versions()
+    except Exception:
+        return  # what is wrong with the libraries is told by _check_native
+    if not found:
+        report.facts["GPUs"] = f"none: {why_none}"
+        return
+    report.facts["GPUs"] = [
+        f"{gpu.ordinal}: {gpu.name}, {gpu.bytes / 2**30:.0f} GiB"
+        for gpu in found
+    ]
+    report.facts["driver for CUDA"] = f"{driver // 1000}.{driver % 1000 // 10}"
+    report.facts["NCCL"] = (
+        f"{nccl // 10000}.{nccl % 10000 // 100}.{nccl % 100}"
+        if nccl
+        else "none: collectives of GPUs do without it"
+    )
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow and not tensorflow.config.list_physical_devices("GPU"):
+        report.advice.append(
+            "TensorFlow uses none of the GPUs: pip install"
+            " 'tensorflow[and-cuda]', if this is tensorflow-cpu or its CUDA"
+            " libraries are missing"
         )
 
 
@@ -206,6 +236,7 @@ def _check_loopback(report: Report) -> None:
 _CHECKS: tuple[Callable[[Report], None], ...] = (
     _check_packages,
     _check_native,
+    _check_gpus,
     _check_host,
     _check_shared_memory,
     _check_loopback,

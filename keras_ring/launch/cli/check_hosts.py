@@ -27,11 +27,13 @@ _SHOWN = (
     "cpu",
     "cores",
     "memory_gib",
+    "gpus",
+    "gpu_driver",
     "open_files",
     "free_ports",
 )
 # Facts that may differ, though results may then differ in their last bits.
-_MAY_DIFFER = ("cpu",)
+_MAY_DIFFER = ("cpu", "gpus", "gpu_driver")
 
 
 @dataclass
