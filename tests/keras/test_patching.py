@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from keras_ring.keras.fit import one_writer, terminate_on_nan
+from keras_ring.keras.lanes import compiler_choice
 from keras_ring.keras.lanes.patching import patch_once, patches
 from keras_ring.keras.model import synchronized_normalization
 from keras_ring.keras.optimizer import reduction_guard
@@ -75,6 +76,7 @@ def test_the_documentation_has_all(ring):
         reduction_guard,
     ):
         module.install()
+    compiler_choice.install(lambda: True)
     DistributedOptimizer("sgd")
     inner = keras.optimizers.SGD()
     DistributedOptimizer(keras.optimizers.LossScaleOptimizer(inner))

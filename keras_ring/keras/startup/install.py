@@ -85,6 +85,9 @@ def _install_in_keras() -> None:
     from keras_ring.keras.fit import watching
 
     watching.install(_progress)
+    from keras_ring.keras.lanes import compiler_choice
+
+    compiler_choice.install(_xla_can_compile)
     if topology.size() == 1:
         return
     # For programs that forget to make anything distributed.
@@ -97,6 +100,29 @@ def _install_in_keras() -> None:
     one_writer.install()
     own_files.install()
     synchronized_normalization.install()
+
+
+def _xla_can_compile() -> bool:
+    """Returns whether XLA can compile collectives: for the CPU alone.
+
+    A model that Keras would have compiled for a GPU could not train. With
+    `jit_compile=True` it ends in an error that says so, for the program has
+    asked for it.
+    """
+    if not topology.is_initialized():
+        return True
+    tensorflow: Any = sys.modules["tensorflow"]
+    devices = [
+        device.name.removeprefix("/physical_device:")
+        for device in tensorflow.config.get_visible_devices()
+        if device.device_type != "CPU"
+    ]
+    if devices:
+        notices.say(
+            'XLA does not compile this model (`jit_compile` is "auto"): '
+            f"keras_ring's collectives cannot be compiled for {devices[0]}."
+        )
+    return not devices
 
 
 def _progress() -> Callback:
