@@ -225,7 +225,7 @@ MUTATIONS = (
         "csrc/collective/cuda/ipc_lane.cc",
         "return AwaitReduced();\n}",
         "return OkStatus();\n}",
-        tests=("cuda_collectives_test", "device_runtime_test"),
+        tests=("cuda_ipc_processes_test",),
     ),
     Mutation(
         "a rank says that its arrays are written, and has recorded nothing",
@@ -292,6 +292,27 @@ MUTATIONS = (
         "      pool->free.pop_back();\n",
         "      event = pool->free.back();\n",
         tests=("device_runtime_test",),
+    ),
+    Mutation(
+        "memory that is allocated late is written before the stream is done",
+        "csrc/runtime/executor.cc",
+        "if (entry.stream.has_value() && entry.outputs.empty()) {",
+        "if (entry.stream.has_value() && entry.inputs.empty()) {",
+        tests=("device_runtime_test",),
+    ),
+    Mutation(
+        "an op does not say on which stream its tensors are written",
+        "tf_ops/collective_kernel.cc",
+        "operation.stream = stream_;",
+        "operation.stream = nullptr;",
+        tests=("tests/gpu/test_tensorflow.py",),
+    ),
+    Mutation(
+        "a cancelled op of a device gets its result in host memory",
+        "tf_ops/collective_kernel.cc",
+        "held_.emplace_back(allocator, dtype, shape);",
+        "held_.emplace_back(dtype, shape);",
+        tests=("tests/gpu/test_tensorflow.py",),
     ),
 )
 

@@ -255,6 +255,33 @@ TEST_P(CudaIpcProcesses, AKilledRankIsAnErrorForTheOthers) {
   EXPECT_EQ(WTERMSIG(statuses.back()), SIGKILL);
 }
 
+// The device of the last rank is slow: those of the others have done their part
+// of a call, and begin the next of its lane, long before it reads what they
+// have staged for the call before.
+TEST_P(CudaIpcProcesses, AStagingAreaIsUsedAgainOnceAllHaveReadIt) {
+  constexpr int kCalls = 16;
+  const int size = GetParam();
+  const auto statuses = RunProcesses(
+      size,
+      [](Rank& own) {
+        const auto rank = [&own] { return own.rank(); };
+        if (own.rank() + 1 == own.size()) cuda::fake::SetDelays(1, 10000);
+        std::vector<float*> tensors;
+        for (int call = 0; call < kCalls; ++call) {
+          tensors.push_back(own.Tensor(std::vector<float>(100, call)));
+        }
+        std::vector<std::future<Status>> sums;
+        for (float* tensor : tensors) sums.push_back(own.Sum(tensor, 100));
+        for (int call = 0; call < kCalls; ++call) {
+          KR_EXPECT(sums[call].get().ok());
+          KR_EXPECT(own.ValuesOf(tensors[call], 100) ==
+                    std::vector<float>(100, own.size() * call));
+        }
+      },
+      [](const std::vector<pid_t>&) {});
+  for (int status : statuses) EXPECT_EQ(status, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, CudaIpcProcesses, testing::Values(2, 4));
 
 }  // namespace

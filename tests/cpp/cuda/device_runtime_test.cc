@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -332,6 +334,27 @@ TEST_F(DeviceRuntime, ALostRankIsAnErrorForTensorsInFlight) {
   for (Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.Get().code(), StatusCode::kUnavailable);
   }
+}
+
+// Events are used again, once nobody waits for them.
+TEST(CudaAccessTest, AnEventIsOfOneStreamWhileACallWaitsForIt) {
+  if (cuda::TestsRealDriver()) GTEST_SKIP() << "its work is the fake's";
+  cuda::CudaAccess devices(TestedDriver());
+  Program slow;
+  Program other;
+  ASSERT_TRUE(devices.Record(0, other.stream()).ok());  // and is given back
+  std::atomic<bool> done{false};
+  cuda::fake::GiveWork(static_cast<cuda::Stream>(slow.stream()), [&done] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    done = true;
+    return true;
+  });
+  const auto of_slow = devices.Record(0, slow.stream());
+  const auto of_other = devices.Record(0, other.stream());
+  ASSERT_TRUE(of_slow.ok());
+  ASSERT_TRUE(of_other.ok());
+  ASSERT_TRUE((*of_slow)->Wait().ok());
+  EXPECT_TRUE(done);
 }
 
 }  // namespace
