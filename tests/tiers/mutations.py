@@ -10,6 +10,7 @@ checkout must have no changes.
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -376,7 +377,14 @@ def _first_failure() -> str:
     return "see build/mutation.log"
 
 
+def _stop(number: int, frame: object) -> None:
+    del frame
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
+    # Whoever ends it gets the file back.
+    signal.signal(signal.SIGTERM, _stop)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="of these, by file or text")
     arguments = parser.parse_args()
