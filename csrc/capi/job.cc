@@ -167,13 +167,21 @@ KrStatus* KrJobStatus(void) {
   return runtime == nullptr ? nullptr : ToC(runtime->status());
 }
 
-KrStatus* KrExplain(void (*visit)(void* context, const char* text),
+KrStatus* KrExplain(int32_t device,
+                    void (*visit)(void* context, const char* text),
                     void* context) {
   const std::shared_ptr<Runtime> runtime = keras_ring::ProcessRuntime();
   if (runtime == nullptr) {
     return ToC(keras_ring::NotInitialized());
   }
-  visit(context, runtime->Explain().c_str());
+  if (device < 0 || device >= keras_ring::kNumDeviceKinds) {
+    return ToC(keras_ring::InvalidArgumentError("there is no device kind " +
+                                                std::to_string(device)));
+  }
+  const auto text =
+      runtime->Explain(static_cast<keras_ring::DeviceKind>(device));
+  if (!text.ok()) return ToC(text.status());
+  visit(context, text->c_str());
   return nullptr;
 }
 

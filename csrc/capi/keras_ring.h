@@ -224,9 +224,12 @@ KrStatus* KrReadTopology(const char* what, int64_t process_set, int32_t* value);
  * a job. */
 KrStatus* KrJobStatus(void);
 
-/* Describes how collectives are done, and why: lines for people, passed to
- * `visit` before this returns. FAILED_PRECONDITION: there is no job. */
-KrStatus* KrExplain(void (*visit)(void* context, const char* text),
+/* Describes how collectives are done whose tensors are on a kind of device
+ * (KrDeviceKind), and why: lines for people, passed to `visit` before this
+ * returns. FAILED_PRECONDITION: there is no job, or no such device, for which
+ * its driver is opened. */
+KrStatus* KrExplain(int32_t device,
+                    void (*visit)(void* context, const char* text),
                     void* context);
 
 /* Reads the value of a variable of KrOptions in this job, as text; "" if it is

@@ -4,8 +4,6 @@
 
 #include <cerrno>
 #include <map>
-#include <sstream>
-#include <string>
 #include <utility>
 
 #include "csrc/base/logging.h"
@@ -216,16 +214,13 @@ Runtime::Runtime(RuntimeDeps deps)
 
 Runtime::~Runtime() { Shutdown("its runtime being destroyed"); }
 
-std::string Runtime::Explain() const {
-  std::string text = deps_.collective->Explain();
-  if (deps_.gpu_collective == nullptr || !deps_.gpus->CheckAny().ok()) {
-    return text;
+Result<std::string> Runtime::Explain(DeviceKind kind) const {
+  if (kind == DeviceKind::kHost) return deps_.collective->Explain();
+  if (deps_.gpu_collective == nullptr) {
+    return FailedPreconditionError("this job has no collectives of GPUs");
   }
-  std::istringstream lines(deps_.gpu_collective->Explain());
-  for (std::string line; std::getline(lines, line);) {
-    text += "tensors of GPUs: " + line + "\n";
-  }
-  return text;
+  KR_RETURN_IF_ERROR(deps_.gpus->CheckAny());
+  return deps_.gpu_collective->Explain();
 }
 
 Status Runtime::CheckServed(const TensorEntry& entry) const {

@@ -121,8 +121,9 @@ class Runtime {
   const RankSet& ranks() const { return deps_.ranks; }
   // The parts from which process sets take theirs.
   const RuntimeDeps& deps() const { return deps_; }
-  // Describes for people how collectives are done.
-  std::string Explain() const;
+  // Describes for people how collectives are done whose tensors are on that
+  // kind of device. kFailedPrecondition: this process has none.
+  Result<std::string> Explain(DeviceKind kind = DeviceKind::kHost) const;
 
   // Returns an event that is reached once all is done that the stream of a
   // device was given so far (see DeviceAccess). Any thread.

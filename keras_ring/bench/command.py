@@ -32,12 +32,15 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Only now: TensorFlow reads the variable when it is imported.
     from keras_ring.bench import ours
-    from keras_ring.core import native
+    from keras_ring.core import gpus
 
     try:
         system = ours.SYSTEMS[arguments.api]()
         if system.rank == 0 and arguments.explain:
-            print(native.core().explain(), flush=True)
+            print(gpus.explanation(), flush=True)
+            if not gpus.why_none():
+                text = gpus.explanation(of_gpus=True)
+                print(f"tensors of GPUs: {text}", flush=True)
         link = system.link()
         if system.rank == 0 and not arguments.json:
             print(_heading(arguments, system.size, link), flush=True)

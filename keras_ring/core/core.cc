@@ -133,10 +133,11 @@ py::list DTypes() {
   return rows;
 }
 
-// How collectives are done, and why.
-std::string Explain() {
+// How collectives are done, and why: of tensors in host memory, or of GPUs.
+std::string Explain(bool gpus) {
   std::string all;
   ThrowIfError(KrExplain(
+      gpus ? KR_DEVICE_CUDA : KR_DEVICE_HOST,
       [](void* context, const char* text) {
         static_cast<std::string*>(context)->append(text);
       },
@@ -290,7 +291,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("is_initialized", &KrIsInitialized);
   module.def("job_error", &JobError);
   module.def("metrics", &Metrics);
-  module.def("explain", &Explain);
+  module.def("explain", &Explain, py::arg("gpus") = false);
   module.def("gpus", &Gpus);
   module.def("gpu_versions", &GpuVersions);
   module.def("option", &Option, py::arg("variable"));

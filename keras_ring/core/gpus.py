@@ -63,3 +63,17 @@ def why_none() -> str:
         return "" if core.gpus() else "the driver shows none to this process"
     except core.StatusError as error:
         return str(error.args[1])
+
+
+def explanation(*, of_gpus: bool = False) -> str:
+    """Returns how collectives are done in this job, and why: lines for people.
+
+    Args:
+        of_gpus: Boolean, whether of tensors in the memory of GPUs, if this
+            process sees one. Defaults to those in host memory.
+    """
+    core = native.core()
+    if of_gpus and not why_none():
+        text: str = core.explain(gpus=True)
+        return text
+    return str(core.explain())

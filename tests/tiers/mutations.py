@@ -299,7 +299,7 @@ MUTATIONS = (
         "csrc/runtime/executor.cc",
         "if (entry.stream.has_value() && entry.outputs.empty()) {",
         "if (entry.stream.has_value() && entry.inputs.empty()) {",
-        tests=("device_runtime_test",),
+        tests=("executor_test", "device_runtime_test"),
     ),
     Mutation(
         "an op does not say on which stream its tensors are written",

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._typing import Logs
-from keras_ring.core import native, notices, topology
+from keras_ring.core import gpus, notices, topology
 from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.fit import one_writer, watching
 from keras_ring.keras.fit.figures import Figures
@@ -162,7 +162,9 @@ def _banner(watch: Watch, num_ranks: int) -> list[str]:
         f" {count(threads, 'thread')} each"
     ]
     if num_ranks > 1:
-        lines.append(f"reduction by {native.core().explain().splitlines()[0]}")
+        of_gpus = bool(tf.config.get_visible_devices("GPU"))
+        how = gpus.explanation(of_gpus=of_gpus)
+        lines.append(f"reduction by {how.splitlines()[0]}")
         part = watch.part or data_parts.find(watch.data)
         lines.append(
             "data: each rank's own, not split by kr.data.shard"

@@ -211,7 +211,8 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
   EXPECT_THAT(Text(KrRemoveProcessSet(1)), HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrReadMetrics(nullptr)), HasSubstr("not initialized"));
   EXPECT_EQ(Text(KrJobStatus()), "OK");
-  EXPECT_THAT(Text(KrExplain(nullptr, nullptr)), HasSubstr("not initialized"));
+  EXPECT_THAT(Text(KrExplain(0, nullptr, nullptr)),
+              HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrReadOption("KERAS_RING_SIZE", nullptr, nullptr)),
               HasSubstr("not initialized"));
   EXPECT_THAT(Text(KrTunables(nullptr, nullptr)), HasSubstr("not initialized"));
@@ -241,7 +242,7 @@ TEST(CInitChild, KnowsItsParentAndHasNoPartInTheJob) {
                     HasSubstr("KERAS_RING_SIZE=1")));
   uint32_t number;
   EXPECT_THAT(Text(KrAddProcessSets(nullptr, nullptr, 0, &number)), started);
-  EXPECT_THAT(Text(KrExplain(nullptr, nullptr)), started);
+  EXPECT_THAT(Text(KrExplain(0, nullptr, nullptr)), started);
   EXPECT_THAT(Text(KrTune("linger", 1)), started);
   const KrMetric* rows;
   std::vector<uint64_t> values(KrMetrics(&rows), 7);
@@ -259,12 +260,37 @@ TEST(CInitChild, KnowsItsParentAndHasNoPartInTheJob) {
 TEST_F(Job, SaysHowItWorks) {
   std::string text;
   EXPECT_EQ(Text(KrExplain(
+                KR_DEVICE_HOST,
                 [](void* context, const char* lines) {
                   static_cast<std::string*>(context)->append(lines);
                 },
                 &text)),
             "OK");
   EXPECT_THAT(text, HasSubstr("1 rank"));
+  EXPECT_THAT(Text(KrExplain(7, nullptr, nullptr)),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("kind 7")));
+}
+
+// On any host: with a driver or without.
+TEST(CGpus, AreListedOrItIsToldWhyNot) {
+  int gpus = 0;
+  const std::string listed = Text(KrGpus(
+      [](void* context, const KrGpu* gpu) {
+        EXPECT_EQ(gpu->ordinal, (*static_cast<int*>(context))++);
+        EXPECT_STRNE(gpu->name, "");
+      },
+      &gpus));
+  int32_t driver = 0;
+  int32_t nccl = 0;
+  const std::string versions = Text(KrGpuVersions(&driver, &nccl));
+  EXPECT_EQ(listed, versions);
+  if (listed == "OK") {
+    EXPECT_GE(driver, 12000);
+  } else {
+    EXPECT_THAT(listed, AllOf(HasSubstr("FAILED_PRECONDITION"),
+                              HasSubstr("NVIDIA driver")));
+    EXPECT_EQ(gpus, 0);
+  }
 }
 
 std::vector<std::string> Tunables() {

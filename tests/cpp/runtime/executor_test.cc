@@ -444,7 +444,7 @@ class DeferredCollective final : public Collective {
       broken = broken_;
       if (broken.ok()) {
         calls_.push_back(std::move(done));
-        tags_.push_back(std::get<AllreduceArgs>(args).tag);
+        tags_.push_back(CallOf(args).tag);
         changed_.NotifyAll();
       }
     }
@@ -580,6 +580,72 @@ TEST_F(BucketsInFlight, ABucketEndsWithTheLastOfItsCalls) {
   EXPECT_TRUE(ends().empty());
   device_.EndFirst(OkStatus());
   EXPECT_TRUE(AwaitEnds(1));
+}
+
+// What they are asked for, in order, with what else is noted.
+class NotingDevices final : public DeviceAccess {
+ public:
+  Status CheckAny() override { return OkStatus(); }
+  Status Check(int) override { return OkStatus(); }
+  Result<std::shared_ptr<const Event>> Record(int ordinal,
+                                              void* stream) override {
+    Note("record on " + std::to_string(ordinal) + " " +
+         static_cast<const char*>(stream));
+    return std::shared_ptr<const Event>();
+  }
+  Result<Memory*> MemoryOf(int) override { return &HostMemory(); }
+  int UsualOrdinal() const override { return 0; }
+
+  void Note(const std::string& text) {
+    MutexLock lock(mutex_);
+    notes_.push_back(text);
+  }
+  std::vector<std::string> notes() {
+    MutexLock lock(mutex_);
+    return notes_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> notes_ KR_GUARDED_BY(mutex_);
+};
+
+// What an allocator gives may be in use by work of the caller's stream.
+TEST_F(BucketsInFlight, MemoryThatIsAllocatedLateIsRecordedOnceMore) {
+  NotingDevices devices;
+  CollectiveSet both(collective_);
+  both.Add(DeviceKind::kCuda, device_, &devices);
+  Executor executor(0, 1, both, counters_,
+                    Executor::Callbacks{[] {}, [](const Status&) {}});
+  ASSERT_TRUE(executor.Start().ok());
+  for (const bool late : {false, true}) {
+    Bucket bucket = OnDevice(late ? "late" : "given");
+    TensorEntry& entry = bucket.entries[0];
+    auto request = std::make_shared<Request>(*entry.request);
+    auto agreed = std::make_shared<Response>(*bucket.command.items[0]);
+    if (late) {
+      request->kind = RequestKind::kAllgather;
+      agreed->request.kind = RequestKind::kAllgather;
+      entry.outputs = {};
+    }
+    entry.request = request;
+    bucket.command.items[0] = std::move(agreed);
+    entry.device_ordinal = 3;
+    entry.stream = const_cast<char*>("its stream");
+    entry.allocate = [&, memory = entry.inputs[0]](int,
+                                                   int64_t) -> Result<void*> {
+      devices.Note("allocate");
+      return const_cast<void*>(memory);
+    };
+    executor.RunOrPush(std::move(bucket), progress_);
+    ASSERT_TRUE(device_.AwaitStarted(late ? 2 : 1));
+  }
+  EXPECT_THAT(devices.notes(),
+              ElementsAre("allocate", "record on 3 its stream"));
+  device_.EndFirst(OkStatus());
+  device_.EndFirst(OkStatus());
+  EXPECT_TRUE(AwaitEnds(2));
+  executor.Stop();
 }
 
 TEST_F(BucketsInFlight, AbortEndsThem) {

@@ -96,8 +96,8 @@ TEST_F(JobTest, AlgorithmsAreThoseOfTheOptions) {
       auto job = Start(rank, hosts, options);
       ASSERT_TRUE(job.ok()) << job.status().ToString();
       Runtime& runtime = *(*job)->job();
-      EXPECT_NE(runtime.Explain().find(expected), std::string::npos)
-          << runtime.Explain();
+      EXPECT_NE(runtime.Explain()->find(expected), std::string::npos)
+          << *runtime.Explain();
       ExpectSums(runtime, rank, 5);
       (*job)->Shutdown("");
     });
