@@ -2,7 +2,6 @@
 
 import collections
 import platform
-import re
 import resource
 import socket
 import sys
@@ -15,13 +14,12 @@ import psutil
 
 from keras_ring._version import __version__
 from keras_ring.launch.sharing import Machine
-from keras_ring.protocol import interfaces, tensorflow_package
+from keras_ring.protocol import interfaces, nvidia, tensorflow_package
 
 # Facts that must be equal on all hosts, so that ranks compute the same.
 MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
 
 _MISSING = "missing"
-_NVIDIA_DRIVER = Path("/proc/driver/nvidia")
 # Levels of x86-64 that TensorFlow and our kernels distinguish, the highest
 # first, with the flag in /proc/cpuinfo of the newest instructions of each.
 _CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
@@ -56,32 +54,23 @@ def gather(ports: range | None = None) -> dict[str, Any]:
     }
 
 
-def gpu_facts(driver: Path = _NVIDIA_DRIVER) -> dict[str, Any]:
+def gpu_facts(driver: Path | None = None) -> dict[str, Any]:
     """Returns the GPUs of this host and the version of their driver, or `{}`.
 
-    Read without the driver's library, which takes a second to open and must not
-    be open in a process that forks.
-
     Args:
-        driver: Path, where the driver's module tells of itself.
+        driver: Path, where the driver's module tells of itself. Defaults to
+            that of Linux.
     """
-    models = []
-    for path in sorted(driver.glob("gpus/*/information")):
-        fields = dict(
-            line.partition(":")[::2]
-            for line in path.read_text().splitlines()
-            if ":" in line
-        )
-        models.append(fields.get("Model", "GPU").strip())
+    where = () if driver is None else (driver,)
+    models = nvidia.models(*where)
     if not models:
         return {}
-    found = re.search(r"\d+\.[\d.]+", (driver / "version").read_text())
     return {
         "gpus": [
             f"{number} {model}"
             for model, number in sorted(collections.Counter(models).items())
         ],
-        "gpu_driver": found.group() if found else _MISSING,
+        "gpu_driver": nvidia.version(*where) or _MISSING,
     }
 
 

@@ -50,6 +50,7 @@ def _install(settings: AutoSettings) -> None:
         batches,
         cache_files,
         custom_steps,
+        devices,
         ending,
         files,
         once,
@@ -63,6 +64,7 @@ def _install(settings: AutoSettings) -> None:
         whole_functions,
     )
 
+    devices.share()
     trackers.mute(topology.rank())
     # The innermost first: a later wrapper is around the earlier ones.
     batches.install(settings)
