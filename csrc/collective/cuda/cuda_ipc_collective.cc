@@ -3,14 +3,17 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
 #include <utility>
 #include <variant>
 
 #include "csrc/base/logging.h"
+#include "csrc/base/rank_set.h"
 #include "csrc/collective/cuda/device_calls.h"
 #include "csrc/collective/cuda/ipc_lane.h"
 #include "csrc/collective/cuda/peer_memory.h"
 #include "csrc/cuda/gpu.h"
+#include "csrc/cuda/gpu_list.h"
 #include "csrc/cuda/kernels/kernel_set.h"
 
 namespace keras_ring {
@@ -141,6 +144,9 @@ Status CudaIpcCollective::Exchange() {
   Connection& on = *connection_;
   PeerPage& own = *pages_[local_rank_];
   own.pid = getpid();
+  own.device = on.gpu->uuid();
+  KR_RETURN_IF_ERROR(
+      KR_CUDA(on.gpu->driver(), cuDeviceGetCount, &own.num_devices));
   // A rank that cannot share says why, and all do without.
   Status usable;
   for (int i = 0; i < PeerPage::kNumLanes && usable.ok(); ++i) {
@@ -161,7 +167,23 @@ Status CudaIpcCollective::Exchange() {
   for (const PeerPage* page : pages_) {
     if (!page->usable) falls_back_ = true;
   }
+  if (local_rank_ == 0) WarnOfSharedDevices();
   return OkStatus();
+}
+
+// Frameworks take the first device that they see, each time.
+void CudaIpcCollective::WarnOfSharedDevices() const {
+  std::map<std::string, std::vector<int32_t>> users;
+  for (int i = 0; i < size_; ++i) {
+    users[cuda::UuidText(pages_[i]->device)].push_back(group_->global_rank(i));
+  }
+  if (static_cast<int>(users.size()) >= pages_[0]->num_devices) return;
+  for (const auto& [device, ranks] : users) {
+    if (ranks.size() == 1) continue;
+    KR_LOG(kWarning) << RanksText(ranks) << " use one GPU, " << device
+                     << ", and this host has others: give each rank its own, "
+                        "by pin_gpu() or CUDA_VISIBLE_DEVICES";
+  }
 }
 
 Status CudaIpcCollective::OpenPeer(int peer) {

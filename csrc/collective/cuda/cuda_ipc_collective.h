@@ -93,6 +93,7 @@ class CudaIpcCollective final : public Collective {
   Status Connect(int ordinal);
   Status Exchange();
   Status OpenPeer(int peer);
+  void WarnOfSharedDevices() const;
   Status Run(const CollectiveArgs& args, CallMemory& memory);
   // Publishes that this rank has done `phase` of the call, and waits for the
   // others.

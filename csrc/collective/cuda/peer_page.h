@@ -35,6 +35,8 @@ struct PeerPage {
     SharedEvent reduced;  // it has read and written those of the others
   };
   int64_t pid;
+  cuda::Uuid device;
+  int num_devices;  // that its process sees
   Lane lanes[kNumLanes];
   DevicePlace probe;  // memory that the others try to open
   bool usable;        // whether it can use the memory of all others

@@ -20,6 +20,7 @@
 #include "csrc/cuda/gpu.h"
 #include "csrc/testing/controller_cluster.h"
 #include "csrc/testing/fake_cuda.h"
+#include "csrc/testing/log_capture.h"
 #include "csrc/testing/run_ranks.h"
 #include "csrc/testing/runtime_cluster.h"
 
@@ -253,6 +254,25 @@ TEST_F(DeviceRuntime, ARankThatHasJoinedChangesNothing) {
     ASSERT_TRUE(cluster_.at(rank).Enqueue(std::move(entry)).ok());
     EXPECT_TRUE(joined.Get().ok());
   });
+}
+
+// All on the first of two, as frameworks choose. On a machine with one there is
+// nothing to choose.
+TEST_F(DeviceRuntime, RanksThatShareADeviceAreToldOfOthers) {
+  if (cuda::TestsRealDriver()) GTEST_SKIP() << "it may have one device";
+  const LogCapture log(LogLevel::kWarning);
+  RunRanks(cluster_.size(), [&](int rank) {
+    Program program;
+    float* const tensor = program.Allocate(1);
+    program.WriteLater(tensor, {1});
+    Outcome outcome;
+    ASSERT_TRUE(
+        EnqueueSum(cluster_.at(rank), "a", program, tensor, 1, outcome).ok());
+    ASSERT_TRUE(outcome.Get().ok());
+  });
+  EXPECT_THAT(log.lines(), testing::ElementsAre(
+                               AllOf(HasSubstr("ranks 0-2 use one GPU, GPU-01"),
+                                     HasSubstr("give each rank its own"))));
 }
 
 TEST_F(DeviceRuntime, HowItIsDoneIsExplained) {
