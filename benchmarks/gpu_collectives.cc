@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/must.h"
 #include "csrc/base/round.h"
 #include "csrc/collective/cuda/cuda_ipc_collective.h"
 #include "csrc/collective/cuda/staged_collective.h"
@@ -29,31 +30,6 @@
 
 namespace keras_ring {
 namespace {
-
-using Seconds = std::chrono::duration<double>;
-
-double Now() {
-  return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-template <typename T>
-T Must(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
-    _exit(1);
-  }
-  return std::move(result).value();
-}
-void Must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  _exit(1);
-}
 
 size_t HostBytes(int size) {
   return RoundUp(ShmCollective::DataBytes(size, ShmCollectiveOptions()),

@@ -3,15 +3,14 @@
 //
 // One launch reads `ranks` arrays and writes as many, which lie in one memory.
 // PTX: files to compare with the kernels of this build.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/must.h"
 #include "csrc/cuda/gpu.h"
 #include "csrc/cuda/kernels/kernel_set.h"
 #include "csrc/testing/fake_cuda.h"
@@ -20,23 +19,6 @@ namespace keras_ring::cuda {
 namespace {
 
 constexpr int kLaunches = 20;
-
-double Now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-void Must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-template <typename T>
-T Must(Result<T> result) {
-  Must(result.status());
-  return std::move(result).value();
-}
 
 // Median seconds of one of `launch`.
 template <typename Launch>
@@ -49,8 +31,7 @@ double Time(const Driver& driver, Stream stream, Launch launch) {
     Must(KR_CUDA(driver, cuStreamSynchronize, stream));
     if (round > 0) times.push_back((Now() - began) / kLaunches);
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return Median(std::move(times));
 }
 
 std::string ReadFile(const std::string& path) {

@@ -1,14 +1,14 @@
 // Times an allreduce of one rank by our NCCL collective, against a bare
 // ncclAllReduce of the same tensor: what ours adds to NCCL's time.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/must.h"
 #include "csrc/collective/cuda/nccl_collective.h"
 #include "csrc/collective/cuda/staged_collective.h"
 #include "csrc/collective/shm/shm_collective.h"
@@ -20,33 +20,16 @@
 namespace keras_ring {
 namespace {
 
-double Now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-void Must(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-template <typename T>
-T Must(Result<T> result) {
-  Must(result.status());
-  return std::move(result).value();
-}
-
+// Median microseconds.
 template <typename Function>
-double Median(Function run) {
+double Time(Function run) {
   std::vector<double> times;
   for (int i = 0; i < 25; ++i) {
     const double began = Now();
     run();
     if (i >= 4) times.push_back(1e6 * (Now() - began));
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return Median(std::move(times));
 }
 
 // The bare one, in a communicator of its own.
@@ -128,8 +111,8 @@ void Main() {
       });
       Must(outcome.get_future().get());
     };
-    const double of_bare = Median([&] { bare.Run(tensor, count); });
-    const double of_ours = Median(run);
+    const double of_bare = Time([&] { bare.Run(tensor, count); });
+    const double of_ours = Time(run);
     std::printf("%12zu %9.1f %9.1f %9.1f\n", bytes, of_bare, of_ours,
                 of_ours - of_bare);
   }
