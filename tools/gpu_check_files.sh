@@ -17,5 +17,5 @@ for program in $benchmarks; do cp "build/core/benchmarks/$program" "$1"; done
 cp build/core/csrc/libkeras_ring.so build/core/csrc/libkeras_ring_internals.so \
   "$1"
 strip "$1"/*
-cp tests/gpu/torch_program.py "$1"
+cp tests/gpu/torch_program.py tests/gpu/c_interface.py "$1"
 du -sh "$1"

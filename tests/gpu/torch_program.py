@@ -21,135 +21,36 @@ import sys
 import threading
 import time
 
+import c_interface
 import torch
+from c_interface import ALLGATHER, ALLREDUCE, ALLTOALL, AVERAGE, BROADCAST, SUM
 
-_ALLREDUCE, _ALLGATHER, _BROADCAST, _ALLTOALL = 0, 1, 2, 5
-_AVERAGE, _SUM = 0, 1
-# csrc/base/dtype_table.h.
-_DTYPES = {}
 _LIMIT = 60.0  # seconds that an operation may take
 
-_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-_ALLOCATE = ctypes.CFUNCTYPE(
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_int64,
-    ctypes.POINTER(ctypes.c_void_p),
-)
 
+class Core(c_interface.Core):
+    """Collectives of PyTorch's tensors."""
 
-class _TensorSpec(ctypes.Structure):
-    """KrTensorSpec."""
-
-    _fields_ = (
-        ("dtype", ctypes.c_int32),
-        ("num_dimensions", ctypes.c_int32),
-        ("dimensions", ctypes.POINTER(ctypes.c_int64)),
-    )
-
-
-class _RequestSpec(ctypes.Structure):
-    """KrRequestSpec."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("name_bytes", ctypes.c_size_t),
-        ("kind", ctypes.c_int32),
-        ("reduce_op", ctypes.c_int32),
-        ("compression", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("root", ctypes.c_int32),
-        ("prescale", ctypes.c_double),
-        ("postscale", ctypes.c_double),
-        ("splits", ctypes.c_void_p),
-        ("num_splits", ctypes.c_size_t),
-        ("tensors", ctypes.POINTER(_TensorSpec)),
-        ("num_tensors", ctypes.c_size_t),
-    )
-
-
-class _Operation(ctypes.Structure):
-    """KrOperation."""
-
-    _fields_ = (
-        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
-        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
-        ("context", ctypes.c_void_p),
-        ("done", _DONE),
-        ("allocate", _ALLOCATE),
-        ("device_ordinal", ctypes.c_int32),
-        ("wait_until_ready", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
-
-
-class _DType(ctypes.Structure):
-    """KrDType."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("bytes", ctypes.c_size_t),
-        ("reducible", ctypes.c_bool),
-    )
-
-
-class Core:
-    """The C interface, as far as it is needed."""
-
-    def __init__(self, library):
-        self._library = ctypes.CDLL(library)
-        self._library.KrStatusMessage.restype = ctypes.c_char_p
-        self._library.KrStatusMessage.argtypes = [ctypes.c_void_p]
-        for name in ("KrInit", "KrRequestCreate", "KrEnqueue"):
-            getattr(self._library, name).restype = ctypes.c_void_p
-        self._library.KrRuntimeLookupCreate.restype = ctypes.c_void_p
-        self._library.KrRuntimeLookupCreate.argtypes = [ctypes.c_int64]
-        rows = ctypes.POINTER(_DType)()
-        for i in range(self._library.KrDTypes(ctypes.byref(rows))):
-            _DTYPES[rows[i].name.decode()] = i
-        self._lookup = None
-
-    def _check(self, status):
-        if status:
-            raise RuntimeError(self._library.KrStatusMessage(status).decode())
-
-    def init(self):
-        self._check(self._library.KrInit(None, 0, None, 0))
-        self._lookup = ctypes.c_void_p(self._library.KrRuntimeLookupCreate(0))
-
-    def shutdown(self):
-        self._library.KrShutdown(b"")
-
-    def start(self, kind, tensor, name, op=_SUM, root=0):
+    def start(self, kind, tensor, name, op=SUM, root=0):
         """Starts a collective of a tensor, in place where it can be.
 
         Returns a function that waits for the result and returns it.
         """
         on_device = tensor.device.type == "cuda"
-        spec = _RequestSpec()
-        self._library.KrRequestSpecInit(ctypes.byref(spec))
-        shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        what = _TensorSpec(_DTYPES[dtype], tensor.dim(), shape)
         encoded = name.encode()
-        spec.name, spec.name_bytes = encoded, len(encoded)
-        spec.kind, spec.reduce_op, spec.root = kind, op, root
+        spec = self.spec(kind, encoded)
+        shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+        dtype = self.dtypes[str(tensor.dtype).removeprefix("torch.")]
+        what = c_interface.TensorSpec(dtype, tensor.dim(), shape)
+        spec.reduce_op, spec.root = op, root
         spec.device = int(on_device)
         spec.tensors, spec.num_tensors = ctypes.pointer(what), 1
-        request = ctypes.c_void_p()
-        self._check(
-            self._library.KrRequestCreate(
-                ctypes.byref(spec), ctypes.byref(request)
-            )
-        )
         finished = threading.Event()
         outcome = {"error": None, "result": tensor}
 
         def done(_, status):
             if status:
-                message = self._library.KrStatusMessage(status)
-                outcome["error"] = message.decode()
+                outcome["error"] = self.text(status)
             finished.set()
 
         def allocate(_, result, rows, memory):
@@ -162,20 +63,17 @@ class Core:
             return None
 
         pointer = (ctypes.c_void_p * 1)(tensor.data_ptr())
-        operation = _Operation()
+        operation = c_interface.Operation()
         operation.inputs = pointer
-        if kind in (_ALLREDUCE, _BROADCAST):
+        if kind in (ALLREDUCE, BROADCAST):
             operation.outputs = pointer
-        operation.done, operation.allocate = _DONE(done), _ALLOCATE(allocate)
+        operation.done = c_interface.DONE(done)
+        operation.allocate = c_interface.ALLOCATE(allocate)
         operation.device_ordinal = tensor.device.index or 0
         if on_device:
             stream = torch.cuda.current_stream().cuda_stream
             operation.stream = stream
-        self._check(
-            self._library.KrEnqueue(
-                self._lookup, request, ctypes.byref(operation)
-            )
-        )
+        self.enqueue(spec, operation)
 
         # What the runtime still uses.
         kept = [tensor, operation]
@@ -215,7 +113,7 @@ def _train(device, rank, size, core):
 
         def hook(parameter, index=index):
             waits.append(
-                core.start(_ALLREDUCE, parameter.grad, f"g{index}", _AVERAGE)
+                core.start(ALLREDUCE, parameter.grad, f"g{index}", AVERAGE)
             )
 
         if core is not None:
@@ -241,19 +139,19 @@ def _check_collectives(core, device, rank, size):
             tensor = torch.full((count,), rank + 1, dtype=dtype, device=device)
             # More work of the stream, which the collective must wait for.
             tensor = tensor * 2
-            total = core.run(_ALLREDUCE, tensor, f"sum {dtype} {count}")
+            total = core.run(ALLREDUCE, tensor, f"sum {dtype} {count}")
             assert (total == size * (size + 1)).all(), (dtype, count)
     rows = torch.full((rank + 1, 3), float(rank), device=device)
-    gathered = core.run(_ALLGATHER, rows, "gather")
+    gathered = core.run(ALLGATHER, rows, "gather")
     expected = torch.cat(
         [torch.full((r + 1, 3), float(r)) for r in range(size)]
     )
     assert torch.equal(gathered.cpu(), expected)
     value = torch.full((7,), float(rank), device=device)
-    core.run(_BROADCAST, value, "broadcast", root=size - 1)
+    core.run(BROADCAST, value, "broadcast", root=size - 1)
     assert (value == size - 1).all()
     sent = torch.arange(size * 2.0, device=device).reshape(size, 2) + 10 * rank
-    received = core.run(_ALLTOALL, sent, "exchange").cpu()
+    received = core.run(ALLTOALL, sent, "exchange").cpu()
     for r in range(size):
         assert torch.equal(
             received[r], torch.tensor([2.0 * rank, 2.0 * rank + 1]) + 10 * r
@@ -277,9 +175,7 @@ def _time_steps(core, device):
         def hook(parameter, index=index):
             if reduces:
                 waits.append(
-                    core.start(
-                        _ALLREDUCE, parameter.grad, f"t{index}", _AVERAGE
-                    )
+                    core.start(ALLREDUCE, parameter.grad, f"t{index}", AVERAGE)
                 )
 
         parameter.register_post_accumulate_grad_hook(hook)
@@ -292,7 +188,7 @@ def _time_steps(core, device):
     def alone():
         for index, parameter in enumerate(model.parameters()):
             waits.append(
-                core.start(_ALLREDUCE, parameter.grad, f"a{index}", _AVERAGE)
+                core.start(ALLREDUCE, parameter.grad, f"a{index}", AVERAGE)
             )
         while waits:
             waits.pop()()

@@ -31,47 +31,11 @@ import traceback
 from pathlib import Path
 
 import keras_ring
+from tests.gpu import c_interface
 from tests.lab import lab
 
 _LIBRARY = Path(keras_ring.__file__).with_name("libkeras_ring.so")
-_BARRIER = 3  # KR_BARRIER
 _CLONE_NEWNET = 0x40000000
-_DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-
-
-class _RequestSpec(ctypes.Structure):
-    """KrRequestSpec."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("name_bytes", ctypes.c_size_t),
-        ("kind", ctypes.c_int32),
-        ("reduce_op", ctypes.c_int32),
-        ("compression", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("root", ctypes.c_int32),
-        ("prescale", ctypes.c_double),
-        ("postscale", ctypes.c_double),
-        ("splits", ctypes.c_void_p),
-        ("num_splits", ctypes.c_size_t),
-        ("tensors", ctypes.c_void_p),
-        ("num_tensors", ctypes.c_size_t),
-    )
-
-
-class _Operation(ctypes.Structure):
-    """KrOperation."""
-
-    _fields_ = (
-        ("inputs", ctypes.c_void_p),
-        ("outputs", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("done", _DONE),
-        ("allocate", ctypes.c_void_p),
-        ("device_ordinal", ctypes.c_int32),
-        ("wait_until_ready", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    )
 
 
 @dataclasses.dataclass
@@ -105,46 +69,15 @@ def touch(gib):
     return memory
 
 
-class _Core:
-    """The C interface, as far as it is needed."""
-
-    def __init__(self):
-        self._library = ctypes.CDLL(str(_LIBRARY))
-        self._library.KrStatusMessage.restype = ctypes.c_char_p
-        self._library.KrStatusMessage.argtypes = [ctypes.c_void_p]
-        for name in ("KrInit", "KrRequestCreate", "KrEnqueue"):
-            getattr(self._library, name).restype = ctypes.c_void_p
-        self._library.KrRuntimeLookupCreate.restype = ctypes.c_void_p
-        self._library.KrRuntimeLookupCreate.argtypes = [ctypes.c_int64]
-
-    def _check(self, status):
-        if status:
-            raise RuntimeError(self._text(status))
-
-    def _text(self, status):
-        return self._library.KrStatusMessage(status).decode()
-
-    def init(self):
-        self._check(self._library.KrInit(None, 0, None, 0))
-
-    def barrier(self, ended):
-        """Begins one; `ended` gets the text of its error."""
-        spec = _RequestSpec()
-        self._library.KrRequestSpecInit(ctypes.byref(spec))
-        spec.name, spec.name_bytes, spec.kind = b"b", 1, _BARRIER
-        request = ctypes.c_void_p()
-        self._check(
-            self._library.KrRequestCreate(
-                ctypes.byref(spec), ctypes.byref(request)
-            )
-        )
-        lookup = ctypes.c_void_p(self._library.KrRuntimeLookupCreate(0))
-        operation = _Operation()
-        operation.done = _DONE(lambda _, status: ended(self._text(status)))
-        self._check(
-            self._library.KrEnqueue(lookup, request, ctypes.byref(operation))
-        )
-        return operation  # keeps the function
+def _begin_barrier(core, ended):
+    """Begins one; `ended` gets the text of its error. Returns what it uses."""
+    spec = core.spec(c_interface.BARRIER, b"b")
+    operation = c_interface.Operation()
+    operation.done = c_interface.DONE(
+        lambda _, status: ended(core.text(status))
+    )
+    core.enqueue(spec, operation)
+    return operation
 
 
 def _run_rank(core, pipe, gib, is_victim):
@@ -157,7 +90,7 @@ def _run_rank(core, pipe, gib, is_victim):
         error.extend((time.monotonic(), text))
         over.set()
 
-    pending = None if is_victim else core.barrier(ended)
+    pending = None if is_victim else _begin_barrier(core, ended)
     os.write(pipe, b"ready\n")
     over.wait()
     os.write(pipe, json.dumps(error).encode())
@@ -218,7 +151,7 @@ def kill(num_ranks, victim, gib, *, hosts=None, in_lab=False, limit=120):
         in_lab: Whether these are hosts of the lab, which is up.
         limit: Seconds after which all ranks end.
     """
-    core = _Core()
+    core = c_interface.Core(str(_LIBRARY))
     hosts = hosts or [0] * num_ranks
     with contextlib.ExitStack() as stack:
         listener, address = _listen(hosts[0], in_lab)
