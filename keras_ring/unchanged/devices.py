@@ -25,11 +25,15 @@ def share() -> None:
     variables = variables_of(topology.local_rank(), ranks, seen)
     if not variables:
         return
-    os.environ.update(variables)
+    for name, value in variables.items():
+        # Whether memory grows may be the user's choice.
+        if name == _VISIBLE or name not in os.environ:
+            os.environ[name] = value
     text = f"each rank of a host sees one of its GPUs ({_VISIBLE})"
     if _GROWTH in variables:
         gpus = notices.count(len(seen), "GPU")
-        text += f"; {ranks} ranks share {gpus}, and grow in it ({_GROWTH})"
+        growth = os.environ[_GROWTH]
+        text += f"; {ranks} ranks share {gpus} ({_GROWTH}={growth})"
     notices.say(text)
 
 

@@ -41,3 +41,19 @@ def test_what_the_scheduler_has_given_is_kept(monkeypatch, given, expected):
     monkeypatch.setattr(nvidia, "models", lambda: ["A"] * 3)
     environment = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
     assert devices._seen(environment) == expected
+
+
+@pytest.mark.parametrize("given", [None, "false"])
+def test_what_the_user_says_of_memory_is_kept(monkeypatch, given):
+    monkeypatch.setattr(devices.topology, "local_rank", lambda: 2)
+    monkeypatch.setattr(devices.topology, "local_size", lambda: 3)
+    monkeypatch.setattr(devices.notices, "say", lambda text: None)
+    environment = {"CUDA_VISIBLE_DEVICES": "4,5"}
+    if given:
+        environment["TF_FORCE_GPU_ALLOW_GROWTH"] = given
+    monkeypatch.setattr(devices.os, "environ", environment)
+    devices.share()
+    assert environment == {
+        "CUDA_VISIBLE_DEVICES": "4",
+        "TF_FORCE_GPU_ALLOW_GROWTH": given or "true",
+    }

@@ -109,15 +109,14 @@ def _check_native(report: Report) -> None:
 
 
 def _check_gpus(report: Report) -> None:
-    try:
-        gpus = importlib.import_module("keras_ring.core.gpus")
-        found, why_none = gpus.gpus(), gpus.why_none()
-        driver, nccl = gpus.versions()
-    except Exception:
-        return  # what is wrong with the libraries is told by _check_native
-    if not found:
-        report.facts["GPUs"] = f"none: {why_none}"
+    if report.facts["native libraries"] is None:
         return
+    gpus = importlib.import_module("keras_ring.core.gpus")
+    found = gpus.gpus()
+    if not found:
+        report.facts["GPUs"] = f"none: {gpus.why_none()}"
+        return
+    driver, nccl = gpus.versions()
     report.facts["GPUs"] = [
         f"{gpu.ordinal}: {gpu.name}, {gpu.bytes / 2**30:.0f} GiB"
         for gpu in found
