@@ -22,6 +22,7 @@ from keras_ring.errors import AutoError
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.unchanged import once, paths, script
 
@@ -35,7 +36,9 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 def install() -> None:
     """Changes functions that save models, and observes other writes."""
     for name in _METHODS:
-        patch_once(keras.Model, name, _written_once, _PURPOSE)
+        patch_once(
+            keras.Model, name, _written_once, _PURPOSE, ring=Ring.UNCHANGED
+        )
     for module in (keras.saving, keras.models):
         patch_once(module, "save_model", _written_once, _PURPOSE)
     patch_once(keras.utils, _IMAGE, _written_once, _PURPOSE)

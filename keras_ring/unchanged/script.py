@@ -11,6 +11,8 @@ from typing import Any
 
 from keras_ring.unchanged import trackers
 
+# The module whose functions call those that are changed.
+_WRAPPING = "keras_ring.keras.lanes.wrapping"
 _PACKAGE = Path(__file__).parents[1]
 # Directories of code that a program imports and that is not the program's.
 _LIBRARIES = tuple(
@@ -105,7 +107,9 @@ def rebind(before: Any, after: Any) -> None:
 
 def is_called_by_program() -> bool:
     """Returns whether the caller's caller is the program itself."""
-    return _is_of_program(sys._getframe(2))
+    frames = _frames()
+    next(frames)
+    return _is_of_program(next(frames))
 
 
 def is_in_data() -> bool:
@@ -117,10 +121,15 @@ def is_in_data() -> bool:
 
 
 def _frames() -> Iterator[FrameType]:
-    frame = sys._getframe(2)
+    """Yields the frames of the stack, from that of the caller's caller on.
+
+    Those that only call the wrappers of a function are left out.
+    """
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        yield frame
-        frame = frame.f_back  # type: ignore[assignment]
+        if frame.f_globals.get("__name__") != _WRAPPING:
+            yield frame
+        frame = frame.f_back
 
 
 def is_file_of_program(path: str) -> bool:

@@ -28,6 +28,7 @@ from keras_ring.keras.agreement.next_batch import (
 )
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import (
@@ -58,8 +59,8 @@ def install(settings: AutoSettings) -> None:
         settings: The `AutoSettings` of the program.
     """
     train = functools.partial(_on_all_ranks, settings)
-    patch_once(keras.Model, "train_on_batch", train, _PURPOSE)
-    patch_once(keras.Model, "test_on_batch", _tested, _PURPOSE)
+    for name, around in (("train_on_batch", train), ("test_on_batch", _tested)):
+        patch_once(keras.Model, name, around, _PURPOSE, ring=Ring.UNCHANGED)
 
 
 def _on_all_ranks(

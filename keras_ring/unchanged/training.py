@@ -30,6 +30,7 @@ from keras_ring.keras.callbacks.broadcast import (
 from keras_ring.keras.fit import input_wait, one_writer, watching
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model import metric_state, model_optimizers
 from keras_ring.keras.model.sync_batch_normalization import (
@@ -85,7 +86,7 @@ def install(settings: AutoSettings) -> None:
     empty_batches.install()
     input_wait.count_by(_rows_of_rank)
     fits = functools.partial(_on_all_ranks, settings=settings)
-    patch_once(keras.Model, "fit", fits, _PURPOSE)
+    patch_once(keras.Model, "fit", fits, _PURPOSE, ring=Ring.UNCHANGED)
     steps.hook_train_step(_in_step, _PURPOSE)
     steps.hook_chance("ranks draw the same between steps")
     compat.hook_moments(_moments, "of the whole batch in steps on parts of it")

@@ -14,6 +14,7 @@ from typing import Any
 from keras_ring.core import native, telemetry, topology
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 
 _PURPOSE = "what happens is told to whoever looks at the job"
 _SAVES = "it is told that a checkpoint is written"
@@ -40,7 +41,7 @@ def install() -> None:
         around = functools.partial(_told, tell)
         patch_once(callbacks, name, around, _PURPOSE)
     for name in ("save", "save_weights"):
-        patch_once(keras.Model, name, _saved, _SAVES)
+        patch_once(keras.Model, name, _saved, _SAVES, ring=Ring.OBSERVE)
 
 
 def _saved(save: Callable[..., Any]) -> Callable[..., Any]:

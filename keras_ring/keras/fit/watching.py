@@ -18,6 +18,7 @@ from keras_ring.keras.fit import input_wait, observed_fit
 from keras_ring.keras.fit.watch import Watch
 from keras_ring.keras.lanes import keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.trained_by import trained_by
 
@@ -38,7 +39,7 @@ def install(make_bar: Callable[[], Callback] | None = None) -> None:
     _make_bar = make_bar or _make_bar
     observed_fit.install()
     input_wait.install()
-    patch_once(keras.Model, "fit", _watched, _PURPOSE)
+    patch_once(keras.Model, "fit", _watched, _PURPOSE, ring=Ring.OBSERVE)
     patch_once(
         keras.callbacks.CallbackList,
         "_add_default_callbacks",

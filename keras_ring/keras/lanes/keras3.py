@@ -31,6 +31,7 @@ from keras_ring._typing import (
 from keras_ring.keras.lanes import deterministic_random, scalars
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.PyDataset
@@ -482,6 +483,7 @@ def hook_moments(
         "_moments",
         functools.partial(_made_by, moments=moments),
         purpose,
+        ring=Ring.UNCHANGED,
     )
 
 

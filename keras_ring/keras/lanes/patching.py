@@ -1,23 +1,22 @@
-"""Wraps functions of Keras. This is the only module that changes Keras.
-
-Where Keras has no hook, a class or a module of it is changed, only once however
-often that is asked for, and `patches()` lists the change. docs/architecture.md
-has the list of all changes.
-"""
+"""Replaces functions of Keras: for good, or for a while."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-# An attribute of a patched function: the patches that it has.
-_MARK = "_keras_ring_patches"
-_patches: list[str] = []
+from keras_ring.keras.lanes import wrapping
+from keras_ring.keras.lanes.rings import Ring
 
 
 def patch_once(
-    owner: Any, name: str, around: Callable[[Any], Any], purpose: str
+    owner: Any,
+    name: str,
+    around: wrapping.Around,
+    purpose: str,
+    *,
+    ring: Ring = Ring.JOB,
 ) -> None:
     """Replaces a function by a wrapper, unless that was done before.
 
@@ -25,20 +24,12 @@ def patch_once(
         owner: A class or a module.
         name: String, the name of the function in it. It may be inherited.
         around: Callable that takes the function and returns a wrapper, which
-            calls it. With `functools.wraps`, the wrapper keeps the attributes
-            that earlier patches have set.
+            calls it.
         purpose: String, the purpose of the patch. For another purpose the
             function is wrapped again.
+        ring: A `Ring`, the place among other wrappers. Defaults to `Ring.JOB`.
     """
-    present = getattr(owner, name)
-    patch = f"{_name_of(owner)}.{name}: {purpose}"
-    present_patches = getattr(present, _MARK, ())
-    if patch in present_patches:
-        return
-    replaced = around(present)
-    setattr(replaced, _MARK, (*present_patches, patch))
-    setattr(owner, name, replaced)
-    _patches.append(patch)
+    wrapping.wrap(owner, name, around, ring=ring, purpose=purpose)
 
 
 @contextlib.contextmanager
@@ -60,13 +51,3 @@ def replaced(owner: Any, functions: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for name, function in present.items():
             setattr(owner, name, function)
-
-
-def patches() -> list[str]:
-    """Returns the changes, as "class or module.function: purpose"."""
-    return sorted(set(_patches))
-
-
-def _name_of(owner: Any) -> str:
-    name = getattr(owner, "__qualname__", None)
-    return f"{owner.__module__}.{name}" if name else str(owner.__name__)

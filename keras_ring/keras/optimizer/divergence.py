@@ -47,6 +47,7 @@ from keras_ring.keras.agreement.looks import LONGEST, Looks
 from keras_ring.keras.agreement.shared_paths import shared_path
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import initial_values, optimizer_state
 from keras_ring.tensorflow.names import variable_path
 
@@ -295,7 +296,7 @@ def updating(
 
 def _install() -> None:
     patch_once(ConcreteFunction, "_call_flat", _counted, _PURPOSE)
-    patch_once(keras.Model, "fit", _begun, _PURPOSE)
+    patch_once(keras.Model, "fit", _begun, _PURPOSE, ring=Ring.COMPARE)
 
 
 def _note(graph: Graph, trainings: Sequence[_Training]) -> None:

@@ -36,6 +36,7 @@ from keras_ring.core.process_sets import ProcessSet, shares_nothing
 from keras_ring.keras import scope
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.reduction import ReductionSettings
 from keras_ring.tensorflow import reductions
@@ -228,6 +229,7 @@ def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
             method,
             lambda function: _in_weighting(function, settings_of),
             "a rank's loss counts with the number it was divided by",
+            ring=Ring.WEIGHT,
         )
 
 
