@@ -7,8 +7,6 @@ evaluation, each rank reads every n-th batch, another one than the others.
 
 from __future__ import annotations
 
-import functools
-
 import tensorflow as tf
 
 from keras_ring._typing import Dataset, Structure, Tensor
@@ -16,7 +14,9 @@ from keras_ring.core import topology
 from keras_ring.core.notices import count, say
 from keras_ring.errors import AutoError
 from keras_ring.keras.agreement.same_data import require_same_arrays
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.batch_source import BatchIterator, Source
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model import metric_state
 from keras_ring.keras.optimizer.batch_rows import num_rows, rows_between
@@ -62,8 +62,15 @@ def install(settings: AutoSettings) -> None:
     Args:
         settings: The `AutoSettings` of the program.
     """
-    made = functools.partial(_made, settings)
-    steps.hook_batches(made, _begun, _PURPOSE)
+    hooks.subscribe(
+        events.ITERATOR_MADE,
+        lambda iterator: _made(settings, steps.BatchIterator(iterator)),
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.PASS_BEGINS, _begun, ring=Ring.UNCHANGED, purpose=_PURPOSE
+    )
 
 
 def _made(settings: AutoSettings, iterator: BatchIterator) -> _Read | None:

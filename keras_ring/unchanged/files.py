@@ -20,10 +20,9 @@ from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
 from keras_ring.keras.fit import one_writer
-from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes import events, hooks, keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.lanes.steps import steps
 from keras_ring.unchanged import once, paths, script
 
 _PURPOSE = "rank 0 writes, and the others wait for it"
@@ -42,7 +41,12 @@ def install() -> None:
     for module in (keras.saving, keras.models):
         patch_once(module, "save_model", _written_once, _PURPOSE)
     patch_once(keras.utils, _IMAGE, _written_once, _PURPOSE)
-    steps.hook_downloads(_one_at_a_time, "ranks share a directory")
+    hooks.subscribe(
+        events.FILE_FETCHED,
+        _one_at_a_time,
+        ring=Ring.UNCHANGED,
+        purpose="ranks share a directory",
+    )
     one_writer.announce_by(_announce)
     sys.addaudithook(_look)
 

@@ -18,9 +18,9 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.callbacks.metric_average import combine_metric_state
 from keras_ring.keras.inference import inference
 from keras_ring.keras.inference.parts import part_of
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes import compat, events, hooks, keras
 from keras_ring.keras.lanes.patching import patch_once
-from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.tensorflow import gathers
 from keras_ring.unchanged import (
     batch_watchers,
@@ -44,7 +44,12 @@ def install() -> None:
     patch_once(model, "evaluate", _evaluated, _PURPOSE)
     patch_once(model, "reset_metrics", _reset, _PURPOSE)
     patch_once(model, "predict", _predicted, _PURPOSE)
-    steps.hook_means(counted.of_share, _PURPOSE)
+    hooks.subscribe(
+        events.MEAN_UPDATED,
+        counted.of_share,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
 
 
 def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:

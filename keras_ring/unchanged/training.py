@@ -28,7 +28,12 @@ from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
 )
 from keras_ring.keras.fit import input_wait, one_writer, watching
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes import (
+    deterministic_random,
+    events,
+    hooks,
+    keras,
+)
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
@@ -87,9 +92,21 @@ def install(settings: AutoSettings) -> None:
     input_wait.count_by(_rows_of_rank)
     fits = functools.partial(_on_all_ranks, settings=settings)
     patch_once(keras.Model, "fit", fits, _PURPOSE, ring=Ring.UNCHANGED)
-    steps.hook_train_step(_in_step, _PURPOSE)
-    steps.hook_chance("ranks draw the same between steps")
-    compat.hook_moments(_moments, "of the whole batch in steps on parts of it")
+    hooks.subscribe(
+        events.STEP_TRACED, _in_step, ring=Ring.UNCHANGED, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.SEED_DRAWN,
+        deterministic_random.of_rank,
+        ring=Ring.UNCHANGED,
+        purpose="ranks draw the same between steps",
+    )
+    hooks.subscribe(
+        events.MOMENTS,
+        _moments,
+        ring=Ring.UNCHANGED,
+        purpose="of the whole batch in steps on parts of it",
+    )
 
 
 def _on_all_ranks(

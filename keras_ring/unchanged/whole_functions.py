@@ -22,7 +22,8 @@ import tensorflow as tf
 from keras_ring._typing import Metric, Model, Structure, Tensor, Variable
 from keras_ring.errors import AutoError
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes import compat, events, hooks, keras
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import whole_batch, whole_rows
 from keras_ring.keras.optimizer.whole_batch import Step, WholeStep
@@ -34,7 +35,15 @@ _COUNTS_ALL = "_keras_ring_counts_all_rows"
 
 def install() -> None:
     """Changes how Keras calls losses and metrics. Once is enough."""
-    steps.hook_functions(_loss_of_all, _update_metrics, _PURPOSE)
+    hooks.subscribe(
+        events.LOSS_CALLED, _loss_of_all, ring=Ring.UNCHANGED, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.METRICS_UPDATED,
+        _update_metrics,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
 
 
 def variables_of_ranks(model: Model) -> tuple[list[Variable], list[Variable]]:

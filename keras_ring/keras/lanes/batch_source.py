@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from keras_ring._typing import Array, Dataset
-from keras_ring.keras.lanes.patching import patch_once
 
-_MADE = "_keras_ring_made"
 _ARRAYS = ("x", "y", "sample_weight")
 # The arguments of `fit` that its iterator over batches is made with.
 _READ = (
@@ -22,7 +19,6 @@ _READ = (
     "shuffle",
     "class_weight",
 )
-_Iterator = TypeVar("_Iterator")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,49 +84,6 @@ class Shortened:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
-
-
-def hook_passes(
-    owner: Any,
-    begins: str,
-    iterator: Callable[[Any], _Iterator],
-    made: Callable[[_Iterator], Any],
-    begun: Callable[[Any], None],
-    purpose: str,
-) -> None:
-    """Hooks into the iterators over batches that Keras makes.
-
-    Args:
-        owner: The class of which Keras makes an object for each call of `fit`
-            and its like.
-        begins: String, the name of its method that begins a pass over the
-            data. It may be a generator.
-        iterator: Callable that makes the `BatchIterator` of such an object.
-        made: As for `hook_batches` of either Keras.
-        begun: As for `hook_batches` of either Keras.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_init(init: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(init)
-        def make(self: Any, *args: Any, **kwargs: Any) -> None:
-            init(self, *args, **kwargs)
-            setattr(self, _MADE, made(iterator(self)))
-
-        return make
-
-    def around_begin(begin: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(begin)
-        def begin_and_tell(self: Any) -> Any:
-            # Keras 2 returns a generator here, which has not run yet.
-            result = begin(self)
-            begun(getattr(self, _MADE, None))
-            return result
-
-        return begin_and_tell
-
-    patch_once(owner, "__init__", around_init, purpose)
-    patch_once(owner, begins, around_begin, purpose)
 
 
 def training_data(

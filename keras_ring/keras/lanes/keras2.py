@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,9 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
-from keras_ring.keras import scope
 from keras_ring.keras.lanes import keras2_variables
+from keras_ring.keras.lanes.keras2_moments import is_saving, with_dims
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.Sequence
@@ -297,79 +294,6 @@ def tf_variable(variable: Variable) -> Variable:
     return variable
 
 
-def hook_losses(
-    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
-    is_part: Callable[[], bool],
-) -> None:
-    """Hooks into each reduction of a loss to a scalar.
-
-    Args:
-        shared: Callable that takes the loss, a function that returns the
-            scalar that it was divided by, or `None` if the loss is a sum, and
-            a boolean, whether this divisor depends on the data and not only on
-            their number. Returns the loss.
-        is_part: Callable that returns whether the loss is of a part of a
-            batch, which may have nothing to divide by.
-    """
-    purpose = "a rank's loss counts with the number it was divided by"
-    patch_once(
-        keras.losses.Loss,
-        "__call__",
-        functools.partial(_shares_losses, shared=shared),
-        purpose,
-    )
-    patch_once(
-        importlib.import_module(f"{keras.__name__}.src.utils.losses_utils"),
-        "apply_valid_mask",
-        functools.partial(_notes_mask, is_part=is_part),
-        purpose,
-    )
-
-
-def _shares_losses(
-    call: Callable[..., Tensor], shared: Callable[..., Tensor]
-) -> Callable[..., Tensor]:
-    @functools.wraps(call)
-    def call_and_share(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        masks: list[Tensor] = []
-        with scope.inside(masks=masks):
-            loss = call(self, *args, **kwargs)
-        if self.reduction == keras.losses.Reduction.NONE:
-            return loss
-        if self.reduction == keras.losses.Reduction.SUM:
-            return shared(loss, None, False)
-
-        def divisor() -> Tensor:
-            # Called with a mask only: otherwise the divisor is the number of
-            # elements, and `shared` uses the number of rows.
-            return tf.reduce_sum(tf.cast(masks[0], tf.float64))
-
-        return shared(loss, divisor, bool(masks))
-
-    return call_and_share
-
-
-def _notes_mask(
-    apply: Callable[..., Tensor], is_part: Callable[[], bool]
-) -> Callable[..., Tensor]:
-    @functools.wraps(apply)
-    def apply_and_note(
-        losses: Tensor, sw: Tensor, mask: Tensor, reduction: str
-    ) -> Tensor:
-        weights = apply(losses, sw, mask, reduction)
-        noted = scope.current().masks
-        if mask is None or noted is None:
-            return weights
-        noted.append(mask)
-        if is_part():
-            # Keras divides by the number of these, which may be 0.
-            some = tf.reduce_any(tf.cast(mask, tf.bool))
-            weights = tf.where(some, weights, tf.zeros_like(weights))
-        return weights
-
-    return apply_and_note
-
-
 def save_if_due(
     checkpoint: Callback,
     epoch: int,
@@ -437,154 +361,6 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
         del model._maybe_load_initial_counters_from_ckpt
 
 
-def hook_synchronized_moments(
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> None:
-    """Replaces the moments of layers with `synchronized=True`.
-
-    Args:
-        moments: Callable, called with the layer, inputs, axes and mask. If it
-            returns `None`, the layer computes its own moments.
-    """
-    patch_once(
-        keras.layers.BatchNormalization,
-        "_sync_calculate_mean_and_var",
-        functools.partial(_synchronizes, moments=moments),
-        "`synchronized=True` is over all ranks",
-    )
-
-
-def _synchronizes(
-    plain: Callable[..., tuple[Tensor, ...]],
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> Callable[..., tuple[Tensor, ...]]:
-    @functools.wraps(plain)
-    def of_all_or_plain(
-        self: Layer,
-        inputs: Tensor,
-        axes: Sequence[int],
-        keep_dims: bool,
-        mask: Tensor = None,
-    ) -> tuple[Tensor, ...]:
-        found = None if _is_saving() else moments(self, inputs, axes, mask)
-        if found is None:
-            return plain(self, inputs, axes, keep_dims, mask=mask)
-        return _with_dims(found, inputs, axes) if keep_dims else found
-
-    return of_all_or_plain
-
-
-def _is_saving() -> bool:
-    """Returns whether the present trace becomes part of a SavedModel.
-
-    A SavedModel is served by programs without keras_ring, each with a batch of
-    its own. It is traced anew if a model is made of it again.
-    """
-    utils = importlib.import_module(
-        f"{keras.__name__}.src.engine.base_layer_utils"
-    )
-    return bool(utils.call_context().saving)
-
-
-def _with_dims(
-    moments: Iterable[Tensor], inputs: Tensor, axes: Sequence[int]
-) -> tuple[Tensor, ...]:
-    shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
-    return tuple(tf.reshape(each, shape) for each in moments)
-
-
-def hook_moments(
-    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
-) -> None:
-    """Replaces the moments of `BatchNormalization` layers.
-
-    Args:
-        moments: As for `hook_synchronized_moments`, but it also returns the
-            number of elements.
-        purpose: String, the purpose of the hook.
-    """
-    for name, around in (
-        ("_calculate_mean_and_var", _made_by),
-        ("_fused_batch_norm", _fused_of),
-    ):
-        # The class that defines the method, which that of TensorFlow 1
-        # inherits as well.
-        (owner,) = (
-            each
-            for each in keras.layers.BatchNormalization.__mro__
-            if name in vars(each)
-        )
-        patch_once(
-            owner, name, functools.partial(around, moments=moments), purpose
-        )
-
-
-def _made_by(
-    plain: Callable[..., tuple[Tensor, ...]],
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> Callable[..., tuple[Tensor, ...]]:
-    @functools.wraps(plain)
-    def made_or_plain(
-        self: Layer,
-        inputs: Tensor,
-        reduction_axes: Sequence[int],
-        keep_dims: bool,
-        mask: Tensor = None,
-    ) -> tuple[Tensor, ...]:
-        found = moments(self, inputs, reduction_axes, mask)
-        if found is None:
-            return plain(self, inputs, reduction_axes, keep_dims, mask=mask)
-        if keep_dims:
-            return _with_dims(found[:2], inputs, reduction_axes)
-        return found[:2]
-
-    return made_or_plain
-
-
-def _fused_of(
-    plain: Callable[..., Tensor],
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> Callable[..., Tensor]:
-    @functools.wraps(plain)
-    def fused_or_made(
-        self: Layer, inputs: Tensor, mask: Tensor, training: Any
-    ) -> Tensor:
-        is_training = tf.get_static_value(training)
-        if is_training is not None and not is_training:
-            return plain(self, inputs, mask, training)
-        axes = [i for i in range(inputs.shape.rank) if i not in self.axis]
-        values = tf.cast(inputs, self._param_dtype)
-        # The fused operation has no masks.
-        found = moments(self, values, axes, None)
-        if found is None:
-            return plain(self, inputs, mask, training)
-        if is_training is None:
-            raise NotImplementedError(
-                f"Whether layer {self.name!r} is trained is a tensor, and must "
-                "be known when a step on a part of a batch is traced."
-            )
-        mean, variance, count = found
-        # As the fused operation, which estimates the variance of the
-        # population from which the batch is a sample.
-        count = tf.cast(count, variance.dtype)
-        unbiased = variance * count / tf.maximum(count - 1, 1)
-        for moving, value in (
-            (self.moving_mean, mean),
-            (self.moving_variance, unbiased),
-        ):
-            self._assign_moving_average(moving, value, self.momentum, None)
-        gamma = self.gamma if self.scale else tf.ones_like(mean)
-        beta = self.beta if self.center else tf.zeros_like(mean)
-        normalized = tf.nn.batch_normalization(
-            values,
-            *_with_dims((mean, variance, beta, gamma), inputs, axes),
-            self.epsilon,
-        )
-        return tf.cast(normalized, inputs.dtype)
-
-    return fused_or_made
-
-
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """A layer that calls `moments_of_all_ranks` unless a rank is alone."""
 
@@ -600,12 +376,12 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         keep_dims: bool,
         mask: Tensor = None,
     ) -> Any:
-        if self.is_alone() or _is_saving():
+        if self.is_alone() or is_saving():
             return self._no_sync_calculate_mean_and_var(
                 inputs, axes, keep_dims, mask=mask
             )
         moments = self.moments_of_all_ranks(inputs, axes, mask)
-        return _with_dims(moments, inputs, axes) if keep_dims else moments
+        return with_dims(moments, inputs, axes) if keep_dims else moments
 
 
 def export_alike(made: type, exported: type) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring._typing import Metric, Tensor
-from keras_ring.keras.lanes.patching import patch_once, replaced
+from keras_ring.keras.lanes.patching import replaced
 from keras_ring.keras.lanes.which import keras
+from keras_ring.keras.lanes.wrapping import Around
 
 _compile_utils = importlib.import_module(
     f"{keras.__name__}.src.engine.compile_utils"
@@ -26,7 +27,7 @@ class _Loss:
 
     Args:
         loss: The loss, as Keras has made it of what a model was compiled with.
-        around: The `around_loss` of `hook_functions`.
+        around: The function that is called in its place.
     """
 
     def __init__(self, loss: Any, around: Callable[..., Tensor]) -> None:
@@ -40,24 +41,10 @@ class _Loss:
         return self._around(self._loss, y_true, y_pred, sample_weight)
 
 
-def hook_functions(
-    around_loss: Callable[..., Tensor],
-    around_metrics: Callable[..., None],
-    purpose: str,
-) -> None:
-    """Wraps the calls of losses and metrics that models are compiled with.
+def around_losses(call_loss: Callable[..., Tensor]) -> Around:
+    """Returns what wraps the losses that models are compiled with."""
 
-    Args:
-        around_loss: Callable, called with the loss and its arguments, if it
-            is not known that the loss computes each row by itself. The masks
-            are already applied to the weights then, and also still attached to
-            the outputs of layers.
-        around_metrics: Callable, called with a list of one metric and its
-            arguments, if that is not known of the metric.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_call(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def around(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @functools.wraps(call)
         def call_losses(
             self: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any
@@ -67,13 +54,19 @@ def hook_functions(
             losses = [
                 each
                 if each is None or is_by_rows(each)
-                else _Loss(each, around_loss)
+                else _Loss(each, call_loss)
                 for each in self._losses
             ]
             with replaced(self, {"_losses": losses}):
                 return call(self, y_true, y_pred, *args, **kwargs)
 
         return call_losses
+
+    return around
+
+
+def around_metrics(update_metrics: Callable[..., None]) -> Around:
+    """Returns what wraps the metrics that models are compiled with."""
 
     def redirected(metric: Metric) -> Callable[..., Any]:
         update = metric.update_state
@@ -87,13 +80,13 @@ def hook_functions(
                 return update(y_true, y_pred, sample_weight=sample_weight)
             is_inside = True
             try:
-                return around_metrics([metric], y_true, y_pred, sample_weight)
+                return update_metrics([metric], y_true, y_pred, sample_weight)
             finally:
                 is_inside = False
 
         return update_state
 
-    def around_update(update: Callable[..., None]) -> Callable[..., None]:
+    def around(update: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(update)
         def update_state(
             self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
@@ -109,10 +102,7 @@ def hook_functions(
 
         return update_state
 
-    patch_once(_compile_utils.LossesContainer, "__call__", around_call, purpose)
-    patch_once(
-        _compile_utils.MetricsContainer, "update_state", around_update, purpose
-    )
+    return around
 
 
 def is_by_rows(function: Any) -> bool:

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,28 +16,25 @@ from keras_ring._typing import (
     Callback,
     Dataset,
     Model,
-    Structure,
     Tensor,
 )
 from keras_ring.keras.lanes import deterministic_random, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
     Source,
-    hook_passes,
     static_rows,
     training_data,
 )
 from keras_ring.keras.lanes.keras2_functions import (
-    hook_functions,
     is_by_rows,
     mask_of,
     set_mask,
 )
 from keras_ring.keras.lanes.keras2_functions import is_of_keras as _is_of_keras
-from keras_ring.keras.lanes.patching import patch_once, replaced
+from keras_ring.keras.lanes.patching import replaced
 from keras_ring.keras.lanes.which import keras
 
-__all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
+__all__ = ["is_by_rows", "mask_of", "set_mask"]
 
 
 def _module(name: str) -> Any:
@@ -126,119 +121,8 @@ class BatchIterator:
         return count
 
 
-def hook_batches(
-    made: Callable[[BatchIterator], Any],
-    begun: Callable[[Any], None],
-    purpose: str,
-) -> None:
-    """Hooks into the `DataHandler` of each call of `fit` and its like.
-
-    Args:
-        made: Callable, called with the `BatchIterator` when it is made, before
-            it is read. It may change what the iterator reads.
-        begun: Callable, called with what `made` has returned when a pass over
-            the data is about to begin.
-        purpose: String, the purpose of the hook.
-    """
-    handler = _data_adapter.DataHandler
-    hook_passes(
-        handler, "enumerate_epochs", BatchIterator, made, begun, purpose
-    )
-
-
-def hook_train_step(
-    around: Callable[
-        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
-    ],
-    purpose: str,
-) -> None:
-    """Wraps the training step of each model.
-
-    Args:
-        around: Callable that takes the model and its `train_step` and returns
-            the function that Keras calls in its place.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(make)
-        def make_function(self: Model, force: bool = False) -> Any:
-            if self.train_function is not None and not force:
-                return make(self, force)
-            train = make(self, force)
-
-            # Keras looks `train_step` up whenever it traces.
-            def train_on_ranks(*args: Any, **kwargs: Any) -> Any:
-                with _another_train_step(self, around):
-                    return train(*args, **kwargs)
-
-            self.train_function = train_on_ranks
-            return train_on_ranks
-
-        return make_function
-
-    patch_once(keras.Model, "make_train_function", around_make, purpose)
-
-
-@contextlib.contextmanager
-def _another_train_step(
-    model: Model,
-    around: Callable[
-        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
-    ],
-) -> Iterator[None]:
-    own = vars(model).get("train_step")
-    train_step = model.train_step
-
-    def step(batch: Structure) -> Any:
-        return around(model, train_step)(batch)
-
-    # Makes AutoGraph call the step as it is and still convert the layers.
-    step.autograph_info__ = {}  # type: ignore[attr-defined]
-    # Bypasses the model's own `__setattr__`, which tracks attributes.
-    object.__setattr__(model, "train_step", step)
-    try:
-        yield
-    finally:
-        if own is None:
-            object.__delattr__(model, "train_step")
-        else:
-            object.__setattr__(model, "train_step", own)
-
-
 # `Dropout` and its like draw by the seed of the graph as well.
 numbers_of_rank = deterministic_random.graph_seed
-
-
-def hook_chance(purpose: str) -> None:
-    """Does nothing: with Keras 2, all ranks draw the same between steps."""
-    del purpose
-
-
-def hook_means(
-    counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
-    purpose: str,
-) -> None:
-    """Hooks into the updates of `Mean` and `Sum` metrics.
-
-    Args:
-        counts: Callable that takes the metric, values and weights, and returns
-            the values and weights that the metric is updated with.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(update)
-        def update_state(
-            self: Any, values: Tensor, sample_weight: Tensor = None
-        ) -> Any:
-            values, sample_weight = counts(self, values, sample_weight)
-            return update(self, values, sample_weight=sample_weight)
-
-        return update_state
-
-    for metric in (keras.metrics.Mean, keras.metrics.Sum):
-        patch_once(metric, "update_state", around_update, purpose)
 
 
 def is_own_train_step(model: Model) -> bool:
@@ -338,7 +222,7 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def has_known_losses(model: Model) -> bool:
     """Returns whether the losses of a model need no check, which is always so.
 
-    Those that are not Keras' own are computed from all rows (`hook_functions`).
+    Those that are not Keras' own are computed from all rows (`LOSS_CALLED`).
     """
     del model
     return True
@@ -369,30 +253,3 @@ def has_known_layers(model: Model) -> bool:
         and layer_functions.are_known(layer)
         for layer in model._flatten_layers()
     )
-
-
-def hook_downloads(
-    alone: Callable[[str], contextlib.AbstractContextManager[None]],
-    purpose: str,
-) -> None:
-    """Makes `keras.utils.get_file` run in a context.
-
-    Args:
-        alone: Callable that takes the directory where Keras keeps files and
-            returns the context.
-        purpose: String, the purpose of the hook.
-    """
-    get_file = _data_utils.get_file
-
-    def around(get: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(get)
-        def get_alone(*args: Any, **kwargs: Any) -> Any:
-            with alone(_backend._keras_dir):
-                return get(*args, **kwargs)
-
-        return get_alone
-
-    # Each dataset module of Keras has imported the function by name.
-    for module in list(sys.modules.values()):
-        if vars(module).get("get_file") is get_file:
-            patch_once(module, "get_file", around, purpose)

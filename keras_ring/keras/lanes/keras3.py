@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,12 +11,10 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras.src import api_export
 from keras.src.backend.common import global_state
-from keras.src.losses import loss as loss_module
 from keras.src.random.seed_generator import global_seed_generator
 
 from keras_ring._typing import (
     Callback,
-    DType,
     Layer,
     Logs,
     Model,
@@ -30,8 +27,6 @@ from keras_ring._typing import (
 )
 from keras_ring.keras.lanes import deterministic_random, scalars
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.patching import patch_once
-from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.PyDataset
@@ -325,70 +320,6 @@ def export_alike(made: type, exported: type) -> None:
         api_export.REGISTERED_OBJS_TO_NAMES[made] = name
 
 
-def hook_losses(
-    shared: Callable[[Tensor, Callable[[], Tensor] | None, bool], Tensor],
-    is_part: Callable[[], bool],
-) -> None:
-    """Hooks into each reduction of a loss to a scalar.
-
-    Args:
-        shared: Callable that takes the loss, a function that returns the
-            scalar that it was divided by, or `None` if the loss is a sum, and
-            a boolean, whether this divisor depends on the data and not only on
-            their number. Returns the loss.
-        is_part: Callable that returns whether the loss is of a part of a
-            batch, which may have nothing to divide by.
-    """
-    # Keras 3 itself returns 0 if there is nothing to divide by.
-    del is_part
-    patch_once(
-        loss_module,
-        "reduce_weighted_values",
-        functools.partial(_shares_losses, shared=shared),
-        "a rank's loss counts with the number it was divided by",
-    )
-
-
-def _shares_losses(
-    reduce: Callable[..., Tensor], shared: Callable[..., Tensor]
-) -> Callable[..., Tensor]:
-    @functools.wraps(reduce)
-    def reduce_and_share(
-        values: Tensor,
-        sample_weight: Tensor = None,
-        mask: Tensor = None,
-        reduction: str | None = "sum_over_batch_size",
-        dtype: DType = None,
-    ) -> Tensor:
-        loss = reduce(values, sample_weight, mask, reduction, dtype)
-        if reduction in (None, "none"):
-            return loss
-        if len(loss.shape):
-            # Keras does not reduce a loss that is known to have no rows, as
-            # in eager execution.
-            loss = keras.ops.sum(loss)
-        if reduction == "sum":
-            return shared(loss, None, False)
-
-        by_weight = reduction == "mean_with_sample_weight"
-
-        def divisor() -> Tensor:
-            if by_weight:
-                weights = loss_module.apply_mask(
-                    sample_weight, mask, loss.dtype, reduction
-                )
-            else:
-                weights = mask
-            if weights is None:
-                return keras.ops.size(values)
-            return keras.ops.sum(keras.ops.cast(weights, loss.dtype))
-
-        of_data = by_weight and sample_weight is not None
-        return shared(loss, divisor, of_data or mask is not None)
-
-    return reduce_and_share
-
-
 def save_if_due(
     checkpoint: Callback,
     epoch: int,
@@ -449,74 +380,6 @@ def set_initial_epoch(model: Model, epoch: int | None) -> None:
         epoch: Integer, the epoch, or `None` to reset it.
     """
     model._initial_epoch = epoch
-
-
-def hook_synchronized_moments(
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> None:
-    """Replaces the moments of layers with `synchronized=True`.
-
-    Args:
-        moments: Callable, called with the layer, inputs, axes and mask. If it
-            returns `None`, the layer computes its own moments.
-    """
-    patch_once(
-        keras.layers.BatchNormalization,
-        "_moments",
-        functools.partial(_synchronizes, moments=moments),
-        "`synchronized=True` is over all ranks",
-    )
-
-
-def hook_moments(
-    moments: Callable[..., tuple[Tensor, ...] | None], purpose: str
-) -> None:
-    """Replaces the moments of `BatchNormalization` layers.
-
-    Args:
-        moments: As for `hook_synchronized_moments`, but it also returns the
-            number of elements.
-        purpose: String, the purpose of the hook.
-    """
-    patch_once(
-        keras.layers.BatchNormalization,
-        "_moments",
-        functools.partial(_made_by, moments=moments),
-        purpose,
-        ring=Ring.UNCHANGED,
-    )
-
-
-def _made_by(
-    plain: Callable[..., tuple[Tensor, ...]],
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> Callable[..., tuple[Tensor, ...]]:
-    @functools.wraps(plain)
-    def made_or_plain(
-        self: Layer, inputs: Tensor, mask: Tensor
-    ) -> tuple[Tensor, ...]:
-        found = moments(self, inputs, self._reduction_axes, mask)
-        return plain(self, inputs, mask) if found is None else found[:2]
-
-    return made_or_plain
-
-
-def _synchronizes(
-    plain: Callable[..., tuple[Tensor, ...]],
-    moments: Callable[..., tuple[Tensor, ...] | None],
-) -> Callable[..., tuple[Tensor, ...]]:
-    @functools.wraps(plain)
-    def synchronized_or_plain(
-        self: Layer, inputs: Tensor, mask: Tensor
-    ) -> tuple[Tensor, ...]:
-        found = (
-            moments(self, inputs, self._reduction_axes, mask)
-            if self.synchronized
-            else None
-        )
-        return plain(self, inputs, mask) if found is None else found
-
-    return synchronized_or_plain
 
 
 class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]

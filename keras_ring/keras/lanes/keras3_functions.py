@@ -16,7 +16,7 @@ from keras.src import backend
 from keras.src.trainers import compile_utils
 
 from keras_ring._typing import Metric, Tensor
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.wrapping import Around
 
 # Called in place of a loss, with the loss, `y_true`, `y_pred` and weights.
 AroundLoss = Callable[[Callable[..., Tensor], Any, Any, Any], Tensor]
@@ -40,7 +40,7 @@ class _Loss:
 
     Args:
         loss: The loss that the program has compiled a model with.
-        around: The `around_loss` of `hook_functions`.
+        around: The function that is called in its place.
     """
 
     def __init__(self, loss: Any, around: AroundLoss) -> None:
@@ -59,42 +59,35 @@ class _Loss:
         return getattr(self._loss, name)
 
 
-def hook_functions(
-    around_loss: AroundLoss, around_metrics: AroundMetrics, purpose: str
-) -> None:
-    """Wraps the calls of losses and metrics that models are compiled with.
+def around_loss(call_loss: AroundLoss) -> Around:
+    """Returns what wraps the losses that models are compiled with."""
 
-    Args:
-        around_loss: Callable, called with the loss and its arguments, if it
-            is not known that the loss computes each row by itself.
-        around_metrics: Callable, called with the metrics of one output and
-            their arguments.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_get(get: Callable[..., Any]) -> Callable[..., Any]:
+    def around(get: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(get)
         def get_loss(identifier: Any, y_true: Any, y_pred: Any) -> Any:
             loss = get(identifier, y_true, y_pred)
             if loss is None or is_by_rows(loss):
                 return loss
-            return _Loss(loss, around_loss)
+            return _Loss(loss, call_loss)
 
         return get_loss
 
-    def around_update(update: Callable[..., None]) -> Callable[..., None]:
+    return around
+
+
+def around_metrics(update_metrics: AroundMetrics) -> Around:
+    """Returns what updates the metrics that models are compiled with."""
+
+    def around(update: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(update)
         def update_state(
             self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None
         ) -> None:
-            around_metrics(self.metrics, y_true, y_pred, sample_weight)
+            update_metrics(self.metrics, y_true, y_pred, sample_weight)
 
         return update_state
 
-    patch_once(compile_utils, "get_loss", around_get, purpose)
-    patch_once(
-        compile_utils.MetricsList, "update_state", around_update, purpose
-    )
+    return around
 
 
 def is_by_rows(function: Any) -> bool:

@@ -6,14 +6,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import config
 from keras.src.backend.tensorflow import random as random_module
 from keras.src.backend.tensorflow import trainer as trainer_module
 from keras.src.trainers.data_adapters import array_slicing
@@ -24,33 +21,29 @@ from keras.src.trainers.data_adapters.generator_data_adapter import (
 from keras.src.trainers.data_adapters.py_dataset_adapter import (
     PyDatasetAdapter,
 )
-from keras.src.utils import file_utils
 
 from keras_ring._typing import (
     Callback,
     Dataset,
     Model,
-    Structure,
     Tensor,
 )
-from keras_ring.keras.lanes import deterministic_random, keras3, layer_functions
+from keras_ring.keras.lanes import deterministic_random, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
     Source,
-    hook_passes,
     static_rows,
     training_data,
 )
 from keras_ring.keras.lanes.keras3_functions import (
-    hook_functions,
     is_by_rows,
     mask_of,
     set_mask,
 )
 from keras_ring.keras.lanes.keras3_functions import is_of_keras as _is_of_keras
-from keras_ring.keras.lanes.patching import patch_once, replaced
+from keras_ring.keras.lanes.patching import replaced
 
-__all__ = ["hook_functions", "is_by_rows", "mask_of", "set_mask"]
+__all__ = ["is_by_rows", "mask_of", "set_mask"]
 
 _ITERATOR = trainer_module.TFEpochIterator
 BATCH_NORMALIZATION = keras.layers.BatchNormalization
@@ -135,109 +128,8 @@ class BatchIterator:
         return count
 
 
-def hook_batches(
-    made: Callable[[BatchIterator], Any],
-    begun: Callable[[Any], None],
-    purpose: str,
-) -> None:
-    """Hooks into the iterator of each call of `fit` and its like.
-
-    Args:
-        made: Callable, called with the `BatchIterator` when it is made, before
-            it is read. It may change what the iterator reads.
-        begun: Callable, called with what `made` has returned when a pass over
-            the data is about to begin.
-        purpose: String, the purpose of the hook.
-    """
-    hook_passes(_ITERATOR, "reset", BatchIterator, made, begun, purpose)
-
-
-def hook_train_step(
-    around: Callable[
-        [Model, Callable[[Structure], Any]], Callable[[Structure], Any]
-    ],
-    purpose: str,
-) -> None:
-    """Wraps the training step of each model.
-
-    Args:
-        around: Callable that takes the model and its `train_step` and returns
-            the function that Keras calls in its place.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_make(make: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(make)
-        def make_function(self: Model, force: bool = False) -> Any:
-            if self.train_function is not None and not force:
-                return make(self, force)
-            own = vars(self).get("train_step")
-            train_step = around(self, self.train_step)
-            # Bypasses the model's own `__setattr__`, which tracks attributes.
-            object.__setattr__(self, "train_step", train_step)
-            try:
-                return make(self, force)
-            finally:
-                if own is None:
-                    object.__delattr__(self, "train_step")
-                else:
-                    object.__setattr__(self, "train_step", own)
-
-        return make_function
-
-    patch_once(keras.Model, "make_train_function", around_make, purpose)
-
-
 # The draws of layers are determined by state variables, and need no more.
 numbers_of_rank = deterministic_random.graph_seed
-
-
-def hook_chance(purpose: str) -> None:
-    """Makes `keras.random` without a seed differ between ranks only in steps.
-
-    All ranks then share its state, so they draw the same numbers between steps.
-
-    Args:
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_next(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        @functools.wraps(draw)
-        def next_of_rank(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-            drawn = draw(self, *args, **kwargs)
-            is_global = keras3.is_shared_seed(self.state)
-            return deterministic_random.of_rank(drawn) if is_global else drawn
-
-        return next_of_rank
-
-    deterministic_random.is_of_steps = True
-    patch_once(keras.random.SeedGenerator, "next", around_next, purpose)
-
-
-def hook_means(
-    counts: Callable[[Any, Structure, Structure], tuple[Structure, Structure]],
-    purpose: str,
-) -> None:
-    """Hooks into the updates of `Mean` and `Sum` metrics.
-
-    Args:
-        counts: Callable that takes the metric, values and weights, and returns
-            the values and weights that the metric is updated with.
-        purpose: String, the purpose of the hook.
-    """
-
-    def around_update(update: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(update)
-        def update_state(
-            self: Any, values: Tensor, sample_weight: Tensor = None
-        ) -> Any:
-            values, sample_weight = counts(self, values, sample_weight)
-            return update(self, values, sample_weight=sample_weight)
-
-        return update_state
-
-    for metric in (keras.metrics.Mean, keras.metrics.Sum):
-        patch_once(metric, "update_state", around_update, purpose)
 
 
 def is_own_train_step(model: Model) -> bool:
@@ -312,7 +204,7 @@ def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
 def has_known_losses(model: Model) -> bool:
     """Returns whether the losses of a model need no check, which is always so.
 
-    Those that are not Keras' own are computed from all rows (`hook_functions`).
+    Those that are not Keras' own are computed from all rows (`LOSS_CALLED`).
     """
     del model
     return True
@@ -338,30 +230,3 @@ def has_known_layers(model: Model) -> bool:
         and layer_functions.are_known(layer)
         for layer in layers
     )
-
-
-def hook_downloads(
-    alone: Callable[[str], contextlib.AbstractContextManager[None]],
-    purpose: str,
-) -> None:
-    """Makes `keras.utils.get_file` run in a context.
-
-    Args:
-        alone: Callable that takes the directory where Keras keeps files and
-            returns the context.
-        purpose: String, the purpose of the hook.
-    """
-    get_file = file_utils.get_file
-
-    def around(get: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(get)
-        def get_alone(*args: Any, **kwargs: Any) -> Any:
-            with alone(config.keras_home()):
-                return get(*args, **kwargs)
-
-        return get_alone
-
-    # Each dataset module of Keras has imported the function by name.
-    for module in list(sys.modules.values()):
-        if vars(module).get("get_file") is get_file:
-            patch_once(module, "get_file", around, purpose)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from types import ModuleType
 from typing import Any
 
 from keras_ring import errors
@@ -28,6 +30,18 @@ keras: Any = importlib.import_module(_name())
 def is_keras2() -> bool:
     """Returns whether the Keras of the program is Keras 2."""
     return bool(keras.__version__.startswith("2."))
+
+
+def keras2_families() -> list[ModuleType]:
+    """Returns the modules of Keras 2 that the program has imported."""
+    modules: list[Any] = [
+        sys.modules.get(name) for name in ("keras", "tf_keras")
+    ]
+    return [
+        module
+        for module in modules
+        if getattr(module, "__version__", "").startswith("2.")
+    ]
 
 
 def _require_tensorflow() -> None:

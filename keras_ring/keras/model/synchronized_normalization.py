@@ -16,14 +16,20 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes import events, hooks, keras
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.model.sync_batch_normalization import moments_of_all_ranks
 from keras_ring.keras.optimizer.trained_by import trained_by
 
 
 def install() -> None:
     """Patches the class of Keras. A second call changes nothing."""
-    compat.hook_synchronized_moments(_moments)
+    hooks.subscribe(
+        events.SYNCHRONIZED_MOMENTS,
+        _moments,
+        ring=Ring.JOB,
+        purpose="`synchronized=True` is over all ranks",
+    )
 
 
 def require_all_ranks(model: Model, process_set: ProcessSet) -> None:

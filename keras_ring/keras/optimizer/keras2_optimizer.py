@@ -25,7 +25,7 @@ from keras_ring._typing import (
     Variable,
 )
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import keras2_variables
+from keras_ring.keras.lanes import keras2_variables, which
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import (
@@ -55,7 +55,7 @@ from keras_ring.tensorflow.autograph import do_not_convert
 
 def family_of(optimizer: Optimizer) -> ModuleType | None:
     """Returns the module of Keras 2 of an optimizer, or `None`."""
-    for keras in reduction_guard.keras2_families():
+    for keras in which.keras2_families():
         if isinstance(
             optimizer,
             (

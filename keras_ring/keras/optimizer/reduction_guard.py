@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -36,7 +34,7 @@ from keras_ring._typing import (
 from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes import keras, which
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.optimizer import (
     divergence,
@@ -148,23 +146,11 @@ def install() -> None:
     if hasattr(keras.optimizers.Optimizer, "apply"):
         patch_once(keras.optimizers.Optimizer, "apply", _checked, _PURPOSE)
     classes = [tf.compat.v1.train.Optimizer]
-    for keras2 in keras2_families():
+    for keras2 in which.keras2_families():
         classes.append(keras2.optimizers.Optimizer)
         classes.append(keras2.optimizers.legacy.Optimizer)
     for each in classes:
         patch_once(each, "apply_gradients", _checked_pairs, _PURPOSE)
-
-
-def keras2_families() -> list[ModuleType]:
-    """Returns the modules of Keras 2 that the program has imported."""
-    modules: list[Any] = [
-        sys.modules.get(name) for name in ("keras", "tf_keras")
-    ]
-    return [
-        module
-        for module in modules
-        if getattr(module, "__version__", "").startswith("2.")
-    ]
 
 
 # Keras excludes its own code from AutoGraph, and these are now part of it.

@@ -34,13 +34,14 @@ from keras_ring._typing import Model, Optimizer, Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, shares_nothing
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes import compat, events, hooks, keras
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.reduction import ReductionSettings
 from keras_ring.tensorflow import reductions
 
+_PURPOSE = "a rank's loss counts with the number it was divided by"
 _WEIGHTED = "_keras_ring_weighted"
 Divisor = Callable[[], Tensor]
 SettingsOf = Callable[[Optimizer], ReductionSettings | None]
@@ -222,13 +223,18 @@ def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
     """
     if not compat.TELLS_DIVISORS and not whole_batches:
         return
-    compat.hook_losses(_shared, _is_part)
+    hooks.subscribe(
+        events.LOSS_REDUCED, _shared, ring=Ring.WEIGHT, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.LOSS_MASKED, _is_part, ring=Ring.WEIGHT, purpose=_PURPOSE
+    )
     for method in ("fit", "train_on_batch"):
         patch_once(
             keras.Model,
             method,
             lambda function: _in_weighting(function, settings_of),
-            "a rank's loss counts with the number it was divided by",
+            _PURPOSE,
             ring=Ring.WEIGHT,
         )
 

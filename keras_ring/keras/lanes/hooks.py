@@ -1,0 +1,72 @@
+"""Subscribes features to events, for the Keras of the program.
+
+This is how keras_ring changes Keras and TensorFlow: nothing outside of this
+folder wraps or replaces one of their functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras_ring.keras.lanes import python_events, tensorflow_events
+from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
+from keras_ring.keras.lanes.events import Event
+from keras_ring.keras.lanes.rings import Ring
+from keras_ring.keras.lanes.which import is_keras2
+from keras_ring.keras.lanes.wrapping import wrap
+
+_lane: Table
+if is_keras2():
+    from keras_ring.keras.lanes.keras2_events import TABLE as _lane
+else:
+    from keras_ring.keras.lanes.keras3_events import TABLE as _lane
+
+_TABLE: Table = {**python_events.TABLE, **tensorflow_events.TABLE, **_lane}
+
+
+def subscribe(
+    event: Event,
+    around: Any,
+    *,
+    ring: Ring,
+    purpose: str,
+    at: Place | None = None,
+) -> None:
+    """Puts a wrapper around each function that an event is bound to.
+
+    To do this twice for one purpose changes nothing.
+
+    Args:
+        event: An `Event`. The Keras of the program may not have it.
+        around: Callable that takes the function and returns a wrapper, which
+            calls it; or what the table of the event says.
+        ring: A `Ring`, the place among other wrappers of the function.
+        purpose: String, what it is for. It completes "so that ...".
+        at: One of `places(event)`, the only function to wrap. Defaults to
+            `None`, for all of them.
+    """
+    for bound in _bound_to(event):
+        adapted = around if bound.adapt is None else bound.adapt(around)
+        for place in bound.places():
+            if at in (None, place):
+                wrap(
+                    place.owner,
+                    place.name,
+                    adapted,
+                    ring=ring,
+                    purpose=purpose,
+                )
+
+
+def places(event: Event) -> list[Place]:
+    """Returns where the functions are that an event is bound to.
+
+    Args:
+        event: An `Event`.
+    """
+    return [place for bound in _bound_to(event) for place in bound.places()]
+
+
+def _bound_to(event: Event) -> tuple[Bound, ...]:
+    binding = _TABLE[event]
+    return () if isinstance(binding, Absent) else binding

@@ -1,0 +1,57 @@
+"""The callbacks of Keras that write files or a line, and their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from keras_ring._typing import Callback
+from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.lanes.binding import Place
+
+_BAR = "ProgbarLogger"
+# By the name of a class of Keras: its methods that write, or `None` for all
+# hooks that it defines.
+_WRITERS: dict[str, tuple[str, ...] | None] = {
+    "CSVLogger": None,
+    "TensorBoard": None,
+    "RemoteMonitor": None,
+    _BAR: None,
+    "OrbaxCheckpoint": None,
+    "ModelCheckpoint": ("_save_model",),
+    "BackupAndRestore": compat.BACKUP_WRITES,
+}
+
+
+def writes_files(callback: Callback) -> bool:
+    """Returns whether a callback is one of Keras that writes files."""
+    return any(
+        isinstance(callback, writer)
+        for writer, _ in _classes()
+        if writer.__name__ != _BAR
+    )
+
+
+def is_bar(writer: type) -> bool:
+    """Returns whether a class of these writes a line alone."""
+    return writer.__name__ == _BAR
+
+
+def calls() -> Iterator[Place]:
+    """Yields the methods that write."""
+    for writer, methods in _classes():
+        own = [each for each in vars(writer) if each.startswith("on_")]
+        for name in methods or own:
+            yield Place(writer, name)
+
+
+def sets() -> Iterator[Place]:
+    """Yields the `set_model` of each class, which Keras calls first."""
+    for writer, _ in _classes():
+        yield Place(writer, "set_model")
+
+
+def _classes() -> Iterator[tuple[type, tuple[str, ...] | None]]:
+    for name, methods in _WRITERS.items():
+        writer = getattr(keras.callbacks, name, None)
+        if writer is not None:
+            yield writer, methods
