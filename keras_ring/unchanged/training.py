@@ -27,12 +27,13 @@ from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
 from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
 )
-from keras_ring.keras.fit import input_wait, one_writer, watching
+from keras_ring.keras.fit import input_wait, watching
 from keras_ring.keras.lanes import (
     deterministic_random,
     events,
     hooks,
     keras,
+    writers,
 )
 from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.rings import Ring
@@ -343,7 +344,7 @@ def _explain(model: Model, wanted: dict[str, Any]) -> None:
     with data_passes.running(Pass(model, is_training=True)):
         steps.read_nothing(wanted)
     for callback in tf.nest.flatten(wanted["callbacks"] or []):
-        if one_writer.writes(callback):
+        if writers.writes_files(callback):
             say(f"files of {type(callback).__name__}: written by rank 0")
     notices.say("explained; nothing is trained, and the program ends here")
     sys.exit(0)

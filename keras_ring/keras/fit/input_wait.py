@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import iterator_ops
 
 from keras_ring._typing import Structure, Tensor
 from keras_ring.core import native, topology
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.tensorflow import libraries, ordering
 
 _PURPOSE = "the time that it takes is measured"
@@ -47,12 +47,9 @@ def count_by(share: _Share) -> None:
 
 def install() -> None:
     """Changes the iterator of TensorFlow. Calling it once is enough."""
-    iterator = iterator_ops.OwnedIterator
-    # `next` and `get_next` call the first. It is not public, and if it is
-    # missing, they are not measured.
-    for name in ("_next_internal", "get_next_as_optional"):
-        if hasattr(iterator, name):
-            patch_once(iterator, name, _measured, _PURPOSE)
+    hooks.subscribe(
+        events.ITERATOR_READ, _measured, ring=Ring.OBSERVE, purpose=_PURPOSE
+    )
 
 
 def _measured(take: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring.core import native, telemetry, topology
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 
 _PURPOSE = "what happens is told to whoever looks at the job"
@@ -36,12 +35,17 @@ class _Seen:
 
 def install() -> None:
     """Changes Keras' list of callbacks, and models. Once is enough."""
-    callbacks = keras.callbacks.CallbackList
-    for name, tell in _TOLD.items():
-        around = functools.partial(_told, tell)
-        patch_once(callbacks, name, around, _PURPOSE)
-    for name in ("save", "save_weights"):
-        patch_once(keras.Model, name, _saved, _SAVES, ring=Ring.OBSERVE)
+    for place in hooks.places(events.CALLBACKS_TOLD):
+        hooks.subscribe(
+            events.CALLBACKS_TOLD,
+            functools.partial(_told, _TOLD[place.name]),
+            ring=Ring.OBSERVE,
+            purpose=_PURPOSE,
+            at=place,
+        )
+    hooks.subscribe(
+        events.MODEL_SAVED, _saved, ring=Ring.OBSERVE, purpose=_SAVES
+    )
 
 
 def _saved(save: Callable[..., Any]) -> Callable[..., Any]:

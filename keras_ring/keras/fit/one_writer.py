@@ -20,22 +20,11 @@ from keras_ring._typing import Callback, Logs, Model
 from keras_ring.core import notices, telemetry, topology
 from keras_ring.keras import scope
 from keras_ring.keras.fit import skipped_batches
-from keras_ring.keras.lanes import compat, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import compat, events, hooks, keras, writers
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.trained_by import trained_by
 
-# By the name of a class of Keras: its methods that write, or `None` for all
-# hooks that it defines.
-_WRITERS: dict[str, tuple[str, ...] | None] = {
-    "CSVLogger": None,
-    "TensorBoard": None,
-    "RemoteMonitor": None,
-    "ProgbarLogger": None,
-    "OrbaxCheckpoint": None,
-    "ModelCheckpoint": ("_save_model",),
-    "BackupAndRestore": compat.BACKUP_WRITES,
-}
 _BETTER = {
     "ModelCheckpoint": "; `kr.callbacks.ModelCheckpoint` has the others wait "
     "for the file, and writes it atomically",
@@ -64,15 +53,6 @@ def is_on_every_rank(callback: Callback) -> bool:
     return bool(getattr(callback, _EVERY_RANK, False))
 
 
-def writes(callback: Callback) -> bool:
-    """Returns whether a callback writes files, on one rank for all."""
-    return any(
-        isinstance(callback, getattr(keras.callbacks, name, ()))
-        for name in _WRITERS
-        if name != "ProgbarLogger"
-    )
-
-
 def is_silent(callback: Callback) -> bool:
     """Returns whether another rank writes what a callback of `fit` writes."""
     return bool(getattr(callback, _SILENT, False))
@@ -92,19 +72,31 @@ def writing_alone() -> Iterator[None]:
 
 def install() -> None:
     """Changes the classes of Keras. Calling it once is enough."""
-    for name, methods in _WRITERS.items():
-        writer = getattr(keras.callbacks, name, None)
-        if writer is None:
-            continue
-        own_methods = dict(vars(writer))
-        for method in methods or [m for m in own_methods if m[:3] == "on_"]:
-            patch_once(writer, method, _left_out, _PURPOSE)
-            if method in _AFTER_BATCHES and name != "ProgbarLogger":
-                patch_once(writer, method, _not_again, _RESUMES)
+    hooks.subscribe(
+        events.WRITER_CALLED, _left_out, ring=Ring.JOB, purpose=_PURPOSE
+    )
+    for place in hooks.places(events.WRITER_CALLED):
+        if place.name in _AFTER_BATCHES and place.owner.__name__ != writers.BAR:
+            hooks.subscribe(
+                events.WRITER_CALLED,
+                _not_again,
+                ring=Ring.JOB,
+                purpose=_RESUMES,
+                at=place,
+            )
+    for place in hooks.places(events.WRITER_SET):
         decides = functools.partial(
-            _decides, name=name, writes="set_model" in own_methods
+            _decides,
+            name=place.owner.__name__,
+            writes=place.name in vars(place.owner),
         )
-        patch_once(writer, "set_model", decides, _PURPOSE)
+        hooks.subscribe(
+            events.WRITER_SET,
+            decides,
+            ring=Ring.JOB,
+            purpose=_PURPOSE,
+            at=place,
+        )
 
 
 def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +168,7 @@ def _decides(
         setattr(self, _OTHERS_SILENT, writer is not None and not silent)
         if not silent:
             return set_model(self, model)
-        if name != "ProgbarLogger":
+        if name != writers.BAR:
             ranks = trained_by(model).ranks
             _announce(name, ranks[0], ranks[1], len(ranks))
         if writes:

@@ -8,8 +8,8 @@ from typing import Any
 
 from keras_ring._typing import Model
 from keras_ring.keras.agreement import cache_files
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.mixin import distributed_settings
 
@@ -18,7 +18,9 @@ _PURPOSE = "no two ranks cache their data in one file"
 
 def install() -> None:
     """Changes the class of Keras. Calling it once is enough."""
-    patch_once(keras.Model, "fit", _looked_at, _PURPOSE)
+    hooks.subscribe(
+        events.FIT_RUNS, _looked_at, ring=Ring.JOB, purpose=_PURPOSE
+    )
 
 
 def _looked_at(fit: Callable[..., Any]) -> Callable[..., Any]:

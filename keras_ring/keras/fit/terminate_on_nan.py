@@ -18,8 +18,8 @@ from keras_ring._typing import Callback, Logs, Model
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import is_alone
 from keras_ring.keras.agreement.time_budget import Budget
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks, keras
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer.trained_by import trained_by
 
 _PURPOSE = "a loss of any rank ends the training of all"
@@ -44,12 +44,16 @@ class _Watch:
 
 def install() -> None:
     """Changes the class of Keras. Calling it once is enough."""
-    terminate_on_nan = keras.callbacks.TerminateOnNaN
     at_the_end = functools.partial(
-        _what_is_left, on_batch_end=terminate_on_nan.on_batch_end
+        _what_is_left,
+        on_batch_end=keras.callbacks.TerminateOnNaN.on_batch_end,
     )
-    patch_once(terminate_on_nan, "on_epoch_end", at_the_end, _PURPOSE)
-    patch_once(terminate_on_nan, "on_batch_end", _of_all_ranks, _PURPOSE)
+    hooks.subscribe(
+        events.LOSSES_LOOKED_AT, at_the_end, ring=Ring.JOB, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.LOSS_LOOKED_AT, _of_all_ranks, ring=Ring.JOB, purpose=_PURPOSE
+    )
 
 
 def _of_all_ranks(on_batch_end: Callable[..., None]) -> Callable[..., None]:

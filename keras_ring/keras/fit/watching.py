@@ -16,8 +16,7 @@ from keras_ring.core.process_sets import is_alone
 from keras_ring.keras import scope
 from keras_ring.keras.fit import input_wait, observed_fit
 from keras_ring.keras.fit.watch import Watch
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks, keras
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.trained_by import trained_by
@@ -39,12 +38,14 @@ def install(make_bar: Callable[[], Callback] | None = None) -> None:
     _make_bar = make_bar or _make_bar
     observed_fit.install()
     input_wait.install()
-    patch_once(keras.Model, "fit", _watched, _PURPOSE, ring=Ring.OBSERVE)
-    patch_once(
-        keras.callbacks.CallbackList,
-        "_add_default_callbacks",
+    hooks.subscribe(
+        events.FIT_RUNS, _watched, ring=Ring.OBSERVE, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.CALLBACKS_ADDED,
         _with_watch,
-        _PURPOSE,
+        ring=Ring.OBSERVE,
+        purpose=_PURPOSE,
     )
 
 

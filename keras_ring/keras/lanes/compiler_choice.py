@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 
 from keras_ring._typing import Model
-from keras_ring.keras.lanes.patching import patch_once
-from keras_ring.keras.lanes.which import is_keras2, keras
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 
 
 def install(can_compile: Callable[[], bool]) -> None:
@@ -21,13 +21,12 @@ def install(can_compile: Callable[[], bool]) -> None:
     Args:
         can_compile: Callable, asked where Keras would have a model compiled.
     """
-    if not is_keras2():
-        patch_once(
-            keras.Model,
-            "_resolve_auto_jit_compile",
-            functools.partial(_where_it_can, can_compile=can_compile),
-            "XLA is not chosen for GPUs",
-        )
+    hooks.subscribe(
+        events.COMPILER_CHOSEN,
+        functools.partial(_where_it_can, can_compile=can_compile),
+        ring=Ring.JOB,
+        purpose="XLA is not chosen for GPUs",
+    )
 
 
 def _where_it_can(

@@ -8,14 +8,15 @@ from keras_ring._typing import Callback
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.binding import Place
 
-_BAR = "ProgbarLogger"
+# Writes a line, and no file.
+BAR = "ProgbarLogger"
 # By the name of a class of Keras: its methods that write, or `None` for all
 # hooks that it defines.
 _WRITERS: dict[str, tuple[str, ...] | None] = {
     "CSVLogger": None,
     "TensorBoard": None,
     "RemoteMonitor": None,
-    _BAR: None,
+    BAR: None,
     "OrbaxCheckpoint": None,
     "ModelCheckpoint": ("_save_model",),
     "BackupAndRestore": compat.BACKUP_WRITES,
@@ -27,13 +28,8 @@ def writes_files(callback: Callback) -> bool:
     return any(
         isinstance(callback, writer)
         for writer, _ in _classes()
-        if writer.__name__ != _BAR
+        if writer.__name__ != BAR
     )
-
-
-def is_bar(writer: type) -> bool:
-    """Returns whether a class of these writes a line alone."""
-    return writer.__name__ == _BAR
 
 
 def calls() -> Iterator[Place]:
