@@ -24,9 +24,6 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
-from tensorflow.python.eager.polymorphic_function.concrete_function import (
-    ConcreteFunction,
-)
 
 from keras_ring._typing import (
     Graph,
@@ -45,8 +42,7 @@ from keras_ring.keras.agreement.difference import Difference
 from keras_ring.keras.agreement.fingerprints import Pieces
 from keras_ring.keras.agreement.looks import LONGEST, Looks
 from keras_ring.keras.agreement.shared_paths import shared_path
-from keras_ring.keras.lanes import compat, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import initial_values, optimizer_state
 from keras_ring.tensorflow.names import variable_path
@@ -295,8 +291,12 @@ def updating(
 
 
 def _install() -> None:
-    patch_once(ConcreteFunction, "_call_flat", _counted, _PURPOSE)
-    patch_once(keras.Model, "fit", _begun, _PURPOSE, ring=Ring.COMPARE)
+    hooks.subscribe(
+        events.GRAPH_RUN, _counted, ring=Ring.COMPARE, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.FIT_RUNS, _begun, ring=Ring.COMPARE, purpose=_PURPOSE
+    )
 
 
 def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
@@ -311,10 +311,8 @@ def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
 def _counted(call: Callable[..., Structure]) -> Callable[..., Structure]:
     """Returns a method that runs a traced function and counts its updates.
 
-    `ConcreteFunction._call_flat` is private to TensorFlow. All calls of a
-    function use it: those of a `tf.function` and those of the result of its
-    `get_concrete_function`. `tests/keras/test_divergence_on_ranks.py` fails if
-    that changes.
+    All calls of a function must use the method.
+    `tests/keras/test_divergence_on_ranks.py` fails if they no longer do.
     """
 
     @functools.wraps(call)

@@ -23,10 +23,10 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import nn_ops
 
 from keras_ring._typing import Structure, Tensor
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.tensorflow import xla
 
@@ -50,10 +50,13 @@ _SIZES = "input_sizes"
 
 def install() -> None:
     """Makes `tf.nn` convolve and pool empty tensors. Needed only once."""
-    # The module itself is not changed, because gradients use it, too, and the
-    # gradient of an operation with rows needs nothing.
-    patch_once(
-        nn_ops, "gen_nn_ops", _for_no_rows, "ranks may have no rows of a batch"
+    # The module of the kernels itself is not changed, because gradients use it,
+    # too, and the gradient of an operation with rows needs nothing.
+    hooks.subscribe(
+        events.KERNEL_CALLED,
+        _for_no_rows,
+        ring=Ring.UNCHANGED,
+        purpose="ranks may have no rows of a batch",
     )
 
 

@@ -25,9 +25,9 @@ from keras_ring._typing import (
     Variable,
 )
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import keras2_variables, which
+from keras_ring.keras.lanes import events, hooks, keras2_variables, which
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
     divergence,
     initial_values,
@@ -71,7 +71,7 @@ def family_of(optimizer: Optimizer) -> ModuleType | None:
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 2 optimizer reduce."""
     keras: Any = family_of(optimizer)
-    _hook_loss_scale_optimizers(keras)
+    _reduce_before_test()
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)
         change_class(optimizer, _Keras2CopyableMixin, settings, keras)
@@ -297,21 +297,19 @@ def _accumulator_of(reducer: Optimizer) -> Accumulator:
     return found
 
 
-def _hook_loss_scale_optimizers(keras: ModuleType) -> None:
+def _reduce_before_test() -> None:
     """Makes both `LossScaleOptimizer` reduce before the test for overflow.
 
     `model.compile` wraps its optimizer in one of them if the policy is
     `mixed_float16`. They behave as before with an optimizer that is not
     distributed.
     """
-    for each in keras.mixed_precision.LossScaleOptimizer.__subclasses__():
-        if "apply_gradients" in vars(each):
-            patch_once(
-                each,
-                "apply_gradients",
-                _reduces_first,
-                "gradients are reduced before they are tested for overflow",
-            )
+    hooks.subscribe(
+        events.SCALED_PAIRS_APPLIED,
+        _reduces_first,
+        ring=Ring.JOB,
+        purpose="gradients are reduced before they are tested for overflow",
+    )
 
 
 def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,8 +29,9 @@ import tensorflow as tf
 from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 from keras_ring.core import process_sets, topology
 from keras_ring.keras import scope
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
     divergence,
     initial_values,
@@ -62,7 +63,7 @@ _OF_EACH_STEP = ("apply", "apply_gradients", "_backend_apply_gradients")
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 3 optimizer reduce."""
-    _hook_loss_scale_optimizer()
+    _reduce_before_test()
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)
         change_class(optimizer, _Keras3CopyableMixin, settings, keras)
@@ -348,7 +349,7 @@ def _overwritten_reduced(
     ]
 
 
-def _hook_loss_scale_optimizer() -> None:
+def _reduce_before_test() -> None:
     """Makes `LossScaleOptimizer` reduce before it tests for an overflow.
 
     `model.compile` wraps its optimizer in a `LossScaleOptimizer` if the policy
@@ -356,11 +357,11 @@ def _hook_loss_scale_optimizer() -> None:
     too late, so the class itself has to be changed. It behaves as before with
     an optimizer that is not distributed.
     """
-    patch_once(
-        keras.optimizers.LossScaleOptimizer,
-        "apply",
+    hooks.subscribe(
+        events.SCALED_APPLIED,
         _reduces_first,
-        "gradients are reduced before they are tested for overflow",
+        ring=Ring.JOB,
+        purpose="gradients are reduced before they are tested for overflow",
     )
 
 

@@ -34,8 +34,8 @@ from keras_ring._typing import (
 from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import keras, which
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
     divergence,
     local_updates,
@@ -143,14 +143,10 @@ def has_applied(optimizer: Optimizer) -> bool:
 
 def install() -> None:
     """Adds the check to optimizers. A second call changes nothing."""
-    if hasattr(keras.optimizers.Optimizer, "apply"):
-        patch_once(keras.optimizers.Optimizer, "apply", _checked, _PURPOSE)
-    classes = [tf.compat.v1.train.Optimizer]
-    for keras2 in which.keras2_families():
-        classes.append(keras2.optimizers.Optimizer)
-        classes.append(keras2.optimizers.legacy.Optimizer)
-    for each in classes:
-        patch_once(each, "apply_gradients", _checked_pairs, _PURPOSE)
+    hooks.subscribe(events.APPLIED, _checked, ring=Ring.JOB, purpose=_PURPOSE)
+    hooks.subscribe(
+        events.PAIRS_APPLIED, _checked_pairs, ring=Ring.JOB, purpose=_PURPOSE
+    )
 
 
 # Keras excludes its own code from AutoGraph, and these are now part of it.

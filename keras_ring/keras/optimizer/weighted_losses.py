@@ -34,8 +34,7 @@ from keras_ring._typing import Model, Optimizer, Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, shares_nothing
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import compat, events, hooks, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.reduction import ReductionSettings
@@ -229,14 +228,13 @@ def install(settings_of: SettingsOf, *, whole_batches: bool = False) -> None:
     hooks.subscribe(
         events.LOSS_MASKED, _is_part, ring=Ring.WEIGHT, purpose=_PURPOSE
     )
-    for method in ("fit", "train_on_batch"):
-        patch_once(
-            keras.Model,
-            method,
-            lambda function: _in_weighting(function, settings_of),
-            _PURPOSE,
-            ring=Ring.WEIGHT,
-        )
+    weighted = functools.partial(_in_weighting, settings_of=settings_of)
+    hooks.subscribe(
+        events.FIT_RUNS, weighted, ring=Ring.WEIGHT, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.BATCH_TRAINED, weighted, ring=Ring.WEIGHT, purpose=_PURPOSE
+    )
 
 
 def _shared(loss: Tensor, divisor: Divisor | None, of_data: bool) -> Tensor:

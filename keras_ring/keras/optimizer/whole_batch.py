@@ -43,8 +43,9 @@ from keras_ring._typing import (
 from keras_ring.core import reduce_ops
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.keras import scope
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer.batch_rows import (
     num_rows,
     rows_between,
@@ -344,7 +345,12 @@ def step(found: Step) -> Iterator[None]:
 
 def install() -> None:
     """Makes tapes of TensorFlow scale gradients inside of a step."""
-    patch_once(tf.GradientTape, "gradient", _counted, "rows of a rank count")
+    hooks.subscribe(
+        events.GRADIENT_TAKEN,
+        _counted,
+        ring=Ring.WEIGHT,
+        purpose="rows of a rank count",
+    )
 
 
 def _counted(gradient: Callable[..., Structure]) -> Callable[..., Structure]:
