@@ -17,7 +17,8 @@ from tensorflow.python.ops import resource_variable_ops
 
 from keras_ring._typing import Tensor, Variable
 from keras_ring.keras import scope
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.tensorflow.autograph import do_not_convert
 
 _PURPOSE = "what steps keep is put together over ranks"
@@ -40,16 +41,20 @@ class Watcher(Protocol):
 
 def install() -> None:
     """Changes the variables of TensorFlow. Calling it once is enough."""
-    for owner in (
-        resource_variable_ops.ResourceVariable,
-        # The class of variables that are made while a function is traced.
-        resource_variable_ops.BaseResourceVariable,
-    ):
-        assign = owner.assign
-        patch_once(owner, "assign", _seen, _PURPOSE)
-        for name, sign in (("assign_add", 1), ("assign_sub", -1)):
-            added = functools.partial(_added, assign=assign, sign=sign)
-            patch_once(owner, name, added, _PURPOSE)
+    assign = resource_variable_ops.BaseResourceVariable.assign
+    arounds = {
+        "assign": _seen,
+        "assign_add": functools.partial(_added, assign=assign, sign=1),
+        "assign_sub": functools.partial(_added, assign=assign, sign=-1),
+    }
+    for place in hooks.places(events.ASSIGNED):
+        hooks.subscribe(
+            events.ASSIGNED,
+            arounds[place.name],
+            ring=Ring.UNCHANGED,
+            purpose=_PURPOSE,
+            at=place,
+        )
 
 
 @contextlib.contextmanager

@@ -15,14 +15,20 @@ import tensorflow as tf
 from keras_ring._typing import Dataset
 from keras_ring.core import topology
 from keras_ring.core.notices import say
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 
 _PURPOSE = "each rank caches in a file of its own"
 
 
 def install() -> None:
     """Changes the class of TensorFlow. Calling it once is enough."""
-    patch_once(tf.data.Dataset, "cache", _with_own_file, _PURPOSE)
+    hooks.subscribe(
+        events.DATASET_CACHED,
+        _with_own_file,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
 
 
 def _with_own_file(cache: Callable[..., Dataset]) -> Callable[..., Dataset]:

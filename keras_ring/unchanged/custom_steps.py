@@ -20,7 +20,8 @@ from keras_ring._typing import Structure
 from keras_ring.core import notices, topology
 from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.unchanged import (
     data_passes,
@@ -44,12 +45,11 @@ def install(settings: AutoSettings) -> None:
     """
     metric_registry.install()
     update_search.install()
-    compiled = type(tf.function(lambda: None))
-    patch_once(
-        compiled,
-        "__call__",
+    hooks.subscribe(
+        events.FUNCTION_CALLED,
         functools.partial(_called, settings),
-        _PURPOSE,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
     )
 
 

@@ -20,13 +20,11 @@ from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
 from keras_ring.keras.fit import one_writer
-from keras_ring.keras.lanes import events, hooks, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import once, paths, script
 
 _PURPOSE = "rank 0 writes, and the others wait for it"
-_METHODS = ("save", "save_weights", "export")
 _PATHS = ("filepath", "path")
 _IMAGE = "save_img"
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -34,13 +32,24 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 def install() -> None:
     """Changes functions that save models, and observes other writes."""
-    for name in _METHODS:
-        patch_once(
-            keras.Model, name, _written_once, _PURPOSE, ring=Ring.UNCHANGED
-        )
-    for module in (keras.saving, keras.models):
-        patch_once(module, "save_model", _written_once, _PURPOSE)
-    patch_once(keras.utils, _IMAGE, _written_once, _PURPOSE)
+    hooks.subscribe(
+        events.MODEL_SAVED,
+        _written_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.MODEL_EXPORTED,
+        _written_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.IMAGE_SAVED,
+        _written_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
     hooks.subscribe(
         events.FILE_FETCHED,
         _one_at_a_time,

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras_ring._typing import Variable
-from keras_ring.keras.lanes import compat, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import compat, events, hooks
+from keras_ring.keras.lanes.rings import Ring
 
 _metrics: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def install() -> None:
     """Records the metrics that are made from now on. Once is enough."""
-    patch_once(
-        keras.metrics.Metric,
-        "__init__",
+    hooks.subscribe(
+        events.METRIC_MADE,
         _noted,
-        "metrics outside of models count the whole batch",
+        ring=Ring.UNCHANGED,
+        purpose="metrics outside of models count the whole batch",
     )
 
 

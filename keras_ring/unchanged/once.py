@@ -30,13 +30,13 @@ from keras_ring.core.objects import as_bytes, from_bytes
 from keras_ring.errors import AutoError, JobEndedError
 from keras_ring.keras import scope
 from keras_ring.keras.fit import one_writer
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.protocol import contract
 from keras_ring.unchanged import data_passes, script
 from keras_ring.unchanged.settings import AutoSettings
 
 _Result = TypeVar("_Result")
-_ASKS = ("rank", "local_rank", "cross_rank", "rank_op", "local_rank_op")
 _NAME = "auto/once"
 # Fractions of the time after which waiting is an error: until a notice says
 # what a rank waits for; and until a rank goes on alone if it handles an error
@@ -60,10 +60,12 @@ def install(settings: AutoSettings) -> None:
     """
     global _pid, _rank, _wait
     _pid, _rank, _wait = os.getpid(), topology.rank(), float(settings.wait)
-    # The package whose functions the program calls.
-    package = sys.modules["keras_ring"]
-    for name in _ASKS:
-        patch_once(package, name, _noted, "a program may say who does what")
+    hooks.subscribe(
+        events.RANK_ASKED,
+        _noted,
+        ring=Ring.UNCHANGED,
+        purpose="a program may say who does what",
+    )
 
 
 def _noted(ask: Callable[..., Any]) -> Callable[..., Any]:

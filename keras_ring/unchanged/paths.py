@@ -13,14 +13,14 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import once, script
 
 _PURPOSE = "rank 0 changes paths of the program, and the others wait"
@@ -45,24 +45,25 @@ def _unpacked(*_: Any) -> bool:
     return False
 
 
-# By function: the number of paths among its first arguments, and a function
-# that tells by the file system whether the call has taken effect.
-_OF_OS: dict[str, tuple[int, IsDone]] = {
+# By name: the number of paths among its first arguments, and a function that
+# tells by the file system whether the call has taken effect.
+_CHANGES: dict[str, tuple[int, IsDone]] = {
     "mkdir": (1, _is_there),
     "makedirs": (1, _is_there),
+    "touch": (1, _is_there),
     "remove": (1, _is_gone),
     "unlink": (1, _is_gone),
     "rmdir": (1, _is_gone),
     "removedirs": (1, _is_gone),
+    "rmtree": (1, _is_gone),
     "rename": (2, _is_gone),
     "renames": (2, _is_gone),
     "replace": (2, _is_gone),
+    "move": (2, _is_gone),
     "symlink": (2, _has_second),
     "link": (2, _has_second),
-}
-_OF_SHUTIL: dict[str, tuple[int, IsDone]] = {
-    "rmtree": (1, _is_gone),
-    "move": (2, _is_gone),
+    "symlink_to": (1, _is_there),
+    "hardlink_to": (1, _is_there),
     "copy": (2, _has_second),
     "copy2": (2, _has_second),
     "copyfile": (2, _has_second),
@@ -70,48 +71,31 @@ _OF_SHUTIL: dict[str, tuple[int, IsDone]] = {
     "make_archive": (1, _unpacked),
     "unpack_archive": (1, _unpacked),
 }
-_OF_PATH: dict[str, tuple[int, IsDone]] = {
-    "mkdir": (1, _is_there),
-    "touch": (1, _is_there),
-    "unlink": (1, _is_gone),
-    "rmdir": (1, _is_gone),
-    "rename": (2, _is_gone),
-    "replace": (2, _is_gone),
-    "symlink_to": (1, _is_there),
-    "hardlink_to": (1, _is_there),
-}
-_OF_GFILE: dict[str, tuple[int, IsDone]] = {
-    "mkdir": (1, _is_there),
-    "makedirs": (1, _is_there),
-    "remove": (1, _is_gone),
-    "rmtree": (1, _is_gone),
-    "rename": (2, _is_gone),
-    "copy": (2, _has_second),
-}
 
 
 def install() -> None:
     """Changes the functions that change paths. Calling it once is enough."""
-    for owner, functions in (
-        (os, _OF_OS),
-        (shutil, _OF_SHUTIL),
-        (pathlib.Path, _OF_PATH),
-        (tf.io.gfile, _OF_GFILE),
-    ):
+    for place in hooks.places(events.PATH_CHANGED):
+        owner, name = place.owner, place.name
         title = getattr(owner, "__qualname__", owner.__name__)
         if owner is tf.io.gfile:
             title = "tf.io.gfile"
-        for name, (count, is_done) in functions.items():
-            before = getattr(owner, name)
-            around = functools.partial(
+        count, is_done = _CHANGES[name]
+        before = getattr(owner, name)
+        hooks.subscribe(
+            events.PATH_CHANGED,
+            functools.partial(
                 _once, what=f"{title}.{name}", count=count, is_done=is_done
-            )
-            patch_once(owner, name, around, _PURPOSE)
-            after = getattr(owner, name)
-            if owner is os:
-                _keep_abilities(before, after)
-            if owner is not pathlib.Path:
-                script.rebind(before, after)
+            ),
+            ring=Ring.UNCHANGED,
+            purpose=_PURPOSE,
+            at=place,
+        )
+        after = getattr(owner, name)
+        if owner is os:
+            _keep_abilities(before, after)
+        if owner is not pathlib.Path:
+            script.rebind(before, after)
 
 
 def is_of_one_rank(path: Any) -> bool:

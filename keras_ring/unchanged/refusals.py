@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Optimizer, Source
 from keras_ring.errors import AutoError, KerasRingError
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import reduction_guard
 from keras_ring.tensorflow.names import variable_path
 from keras_ring.unchanged import data_passes, ending, script, update_search
 
 _PURPOSE = "what cannot be done exactly on all ranks is an error"
-_STRATEGIES = (
-    "MirroredStrategy",
-    "MultiWorkerMirroredStrategy",
-    "TPUStrategy",
-    "OneDeviceStrategy",
-    "experimental.CentralStorageStrategy",
-    "experimental.MultiWorkerMirroredStrategy",
-    "experimental.ParameterServerStrategy",
-    "experimental.TPUStrategy",
-)
 
 
 def install() -> None:
     """Changes the functions that are refused. Calling it once is enough."""
-    for name in _STRATEGIES:
-        owner = tf.distribute
-        *modules, kind = name.split(".")
-        for module in modules:
-            owner = getattr(owner, module, None)
-        strategy = getattr(owner, kind, None)
-        if strategy is not None:
-            patch_once(strategy, "__init__", _refuses_strategy, _PURPOSE)
-    patch_once(builtins, "input", _refuses_input, _PURPOSE)
-    for name in ("disable_eager_execution", "disable_v2_behavior"):
-        patch_once(tf.compat.v1, name, _refuses_graphs, _PURPOSE)
+    hooks.subscribe(
+        events.STRATEGY_MADE,
+        _refuses_strategy,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.INPUT_ASKED,
+        _refuses_input,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.GRAPHS_ASKED,
+        _refuses_graphs,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
     reduction_guard.explain_by(_of_own_loop)
 
 

@@ -18,8 +18,7 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.callbacks.metric_average import combine_metric_state
 from keras_ring.keras.inference import inference
 from keras_ring.keras.inference.parts import part_of
-from keras_ring.keras.lanes import compat, events, hooks, keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.tensorflow import gathers
 from keras_ring.unchanged import (
@@ -39,11 +38,30 @@ _OF_ALL = "_keras_ring_state_of_all"
 
 def install() -> None:
     """Changes the models, means and sums of Keras. Once is enough."""
-    model = keras.Model
-    patch_once(model, compat.METRICS_RESULT_METHOD, _of_all_ranks, _PURPOSE)
-    patch_once(model, "evaluate", _evaluated, _PURPOSE)
-    patch_once(model, "reset_metrics", _reset, _PURPOSE)
-    patch_once(model, "predict", _predicted, _PURPOSE)
+    hooks.subscribe(
+        events.RESULTS_MADE,
+        _of_all_ranks,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.EVALUATED,
+        _evaluated,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.METRICS_RESET,
+        _reset,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.PREDICTED,
+        _predicted,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
     hooks.subscribe(
         events.MEAN_UPDATED,
         counted.of_share,

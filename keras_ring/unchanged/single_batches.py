@@ -26,8 +26,7 @@ from keras_ring.keras.agreement.next_batch import (
     next_of,
     on_next_call,
 )
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.whole_batch import WholeStep
@@ -59,8 +58,18 @@ def install(settings: AutoSettings) -> None:
         settings: The `AutoSettings` of the program.
     """
     train = functools.partial(_on_all_ranks, settings)
-    for name, around in (("train_on_batch", train), ("test_on_batch", _tested)):
-        patch_once(keras.Model, name, around, _PURPOSE, ring=Ring.UNCHANGED)
+    hooks.subscribe(
+        events.BATCH_TRAINED,
+        train,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.BATCH_TESTED,
+        _tested,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
 
 
 def _on_all_ranks(

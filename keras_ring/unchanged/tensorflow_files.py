@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.checkpoint import checkpoint, checkpoint_management
 
 from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.keras import scope
-from keras_ring.keras.lanes.patching import patch_once
+from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import once, paths, script
 
 _PURPOSE = "rank 0 writes files of TensorFlow, and the others wait"
@@ -35,29 +35,42 @@ _BY_NAME = ("path", "export_dir", "filename", "logdir")
 
 def install() -> None:
     """Changes TensorFlow's functions that write files. Once is enough."""
-    for owner, name in (
-        (tf.train.Checkpoint, "write"),
-        (tf.train.Checkpoint, "save"),
-        (tf.train.CheckpointManager, "save"),
-    ):
-        patch_once(owner, name, _checkpoint_once, _PURPOSE)
-    patch_once(checkpoint.TrackableSaver, "save", _unless_silent, _SILENCE)
-    for name in ("update_checkpoint_state_internal", "_delete_file_if_exists"):
-        patch_once(checkpoint_management, name, _unless_silent, _SILENCE)
-    # With the index of the argument that is the path.
-    for owner, name, place in (
-        (tf.saved_model, "save", 1),
-        (tf.data.Dataset, "save", 1),
-        (tf.io, "write_file", 0),
-        (tf.io, "write_graph", 1),
-    ):
-        around = functools.partial(_written_once, place=place)
-        patch_once(owner, name, around, _PURPOSE)
-    patch_once(tf.summary, "create_file_writer", _summaries_once, _PURPOSE)
-    for writer in (tf.io.TFRecordWriter, tf.io.gfile.GFile):
-        patch_once(writer, "__init__", _opened, _PURPOSE)
-        for name in ("close", "__exit__"):
-            patch_once(writer, name, _closed, _PURPOSE)
+    hooks.subscribe(
+        events.CHECKPOINT_SAVED,
+        _checkpoint_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.CHECKPOINT_FILES,
+        _unless_silent,
+        ring=Ring.UNCHANGED,
+        purpose=_SILENCE,
+    )
+    hooks.subscribe(
+        events.FILE_WRITTEN,
+        _written_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.SUMMARIES_OPENED,
+        _summaries_once,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.FILE_OPENED,
+        _opened,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.FILE_CLOSED,
+        _closed,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
 
 
 def _is_due(path: Any) -> bool:
@@ -125,7 +138,10 @@ def _unless_silent(write: Callable[..., Any]) -> Callable[..., Any]:
     return write_unless_silent
 
 
-def _written_once(write: Callable[..., Any], place: int) -> Callable[..., Any]:
+def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
+    # The index of the argument that is the path.
+    place = 0 if write.__name__ == "write_file" else 1
+
     @functools.wraps(write)
     def write_once(*args: Any, **kwargs: Any) -> Any:
         do = functools.partial(write, *args, **kwargs)

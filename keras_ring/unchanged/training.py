@@ -35,7 +35,6 @@ from keras_ring.keras.lanes import (
     keras,
     writers,
 )
-from keras_ring.keras.lanes.patching import patch_once
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model import metric_state, model_optimizers
@@ -92,7 +91,12 @@ def install(settings: AutoSettings) -> None:
     empty_batches.install()
     input_wait.count_by(_rows_of_rank)
     fits = functools.partial(_on_all_ranks, settings=settings)
-    patch_once(keras.Model, "fit", fits, _PURPOSE, ring=Ring.UNCHANGED)
+    hooks.subscribe(
+        events.FIT_RUNS,
+        fits,
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
     hooks.subscribe(
         events.STEP_TRACED, _in_step, ring=Ring.UNCHANGED, purpose=_PURPOSE
     )
