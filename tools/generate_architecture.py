@@ -1,8 +1,8 @@
-"""Writes what `docs/architecture.md` shows of the table of rooms.
+"""Writes what `docs/architecture.md` shows of rooms and of events.
 
     python tools/generate_architecture.py docs/architecture.md IMAGE.svg
 
-Replaces the table between two comments of the page, and writes the drawing.
+Replaces the tables between comments of the page, and writes the drawing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import sys
 from html import escape
 from pathlib import Path
 
-from tests.lint import rooms
+from tests.lint import event_tables, rooms
 
 BEGIN = "<!-- Generated from tests/lint/rooms.py by `make docs`. -->"
+BEGIN_EVENTS = "<!-- Generated from keras_ring/keras/lanes by `make docs`. -->"
 END = "<!-- The end of what is generated. -->"
 
 # Boxes that are not folders of keras_ring, and what those use that are.
@@ -171,14 +172,19 @@ def _box(name: str, place: tuple[float, float]) -> str:
 
 
 def page(text: str) -> str:
-    """Returns the page with the table of now.
+    """Returns the page with the tables of now.
 
     Args:
         text: The page as it is.
     """
-    pattern = f"{re.escape(BEGIN)}\n.*?{re.escape(END)}"
-    new = f"{BEGIN}\n\n{table()}\n{END}"
-    return re.sub(pattern, lambda _: new, text, flags=re.DOTALL)
+    for begin, rows in (
+        (BEGIN, table()),
+        (BEGIN_EVENTS, event_tables.markdown()),
+    ):
+        pattern = f"{re.escape(begin)}\n.*?{re.escape(END)}"
+        new = f"{begin}\n\n{rows}\n{END}"
+        text = re.sub(pattern, lambda _, new=new: new, text, flags=re.DOTALL)
+    return text
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import once, paths, script
 
 _PURPOSE = "rank 0 writes files of TensorFlow, and the others wait"
-_SILENCE = "ranks that write no checkpoint"
+_SILENCE = "other ranks change no files of checkpoints"
 # An attribute of a writer that all ranks have for the same file: its path.
 _PATH = "_keras_ring_path"
 

@@ -110,7 +110,7 @@ def install(settings: AutoSettings) -> None:
         events.MOMENTS,
         _moments,
         ring=Ring.UNCHANGED,
-        purpose="of the whole batch in steps on parts of it",
+        purpose="moments are of the whole batch in steps on parts of it",
     )
 
 

@@ -105,10 +105,11 @@ def test_generated_pages_are_current(tmp_path, name):
     )
 
 
-def test_the_architecture_shows_the_table_of_rooms():
+def test_the_architecture_shows_the_tables_of_rooms_and_events():
     text = (ROOT / "docs/architecture.md").read_text()
     assert generate_architecture.page(text) == text, "run `make docs`"
     assert generate_architecture.BEGIN in text
+    assert generate_architecture.BEGIN_EVENTS in text
     image = (ROOT / "docs/images/architecture.svg").read_text()
     assert generate_architecture.drawing() == image, "run `make docs`"
 

@@ -348,7 +348,7 @@ def install() -> None:
     hooks.subscribe(
         events.GRADIENT_TAKEN,
         _counted,
-        ring=Ring.WEIGHT,
+        ring=Ring.UNCHANGED,
         purpose="rows of a rank count",
     )
 
