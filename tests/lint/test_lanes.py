@@ -1,25 +1,116 @@
-"""Both modules of what differs between Keras 2 and 3 have the same functions.
+"""Both lanes have what their protocols describe, and nothing else.
 
-The program has one of them, so nothing else would show what the other lacks.
+The program has one lane, so nothing else would show what the other lacks.
 """
 
 import ast
 from pathlib import Path
 
+import pytest
+
 LANES = Path(__file__).resolve().parents[2] / "keras_ring/keras/lanes"
+# By protocol: its file, and by lane the files that have its members.
+PROTOCOLS = {
+    "Lane": ("lane", (("keras2",), ("keras3",))),
+    "Steps": (
+        "steps",
+        (
+            ("keras2_steps", "keras2_functions"),
+            ("keras3_steps", "keras3_functions"),
+        ),
+    ),
+}
+PAIRS = [
+    (protocol, files)
+    for protocol, (_, lanes) in PROTOCOLS.items()
+    for files in lanes
+]
 
 
-def _functions(module: str) -> dict[str, str]:
-    """Returns the public functions of a lane, with their parameters."""
-    tree = ast.parse((LANES / f"{module}.py").read_text())
+def _tree(module: str) -> ast.Module:
+    return ast.parse((LANES / f"{module}.py").read_text())
+
+
+def _described(protocol: str) -> dict[str, ast.FunctionDef]:
+    """Returns the members of a protocol, by name."""
+    (found,) = (
+        node
+        for node in _tree(PROTOCOLS[protocol][0]).body
+        if isinstance(node, ast.ClassDef) and node.name == protocol
+    )
     return {
-        node.name: ast.unparse(node.args)
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        node.name: node
+        for node in found.body
+        if isinstance(node, ast.FunctionDef)
     }
 
 
-def test_no_lane_has_a_function_of_its_own():
-    own = _functions("keras2")
-    assert len(own) > 20
-    assert own == _functions("keras3")
+def _public(module: str) -> dict[str, ast.stmt]:
+    """Returns what a module defines, by name, and what its `__all__` adds."""
+    found: dict[str, ast.stmt] = {}
+    for node in _tree(module).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.target if isinstance(node, ast.AnnAssign) else None
+            name = (target or node.targets[0]).id
+            found[name] = node
+    return {name: node for name, node in found.items() if name[0] != "_"}
+
+
+def _members(files: tuple[str, ...]) -> dict[str, ast.stmt]:
+    first, *others = files
+    found = _public(first)
+    exported = [
+        ast.literal_eval(node.value)
+        for node in _tree(first).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+    ]
+    for other in others:
+        functions = _public(other)
+        found |= {name: functions[name] for name in exported[0]}
+    return found
+
+
+def _parameters(node: ast.FunctionDef, *, of_method: bool = False) -> str:
+    arguments = node.args
+    if of_method:
+        arguments = ast.parse(ast.unparse(node)).body[0].args
+        del arguments.args[0]
+    return ast.unparse(arguments)
+
+
+@pytest.mark.parametrize(("protocol", "files"), PAIRS)
+def test_a_lane_has_what_is_described_and_no_more(protocol, files):
+    described, members = _described(protocol), _members(files)
+    assert len(described) > 10
+    assert members.keys() == described.keys()
+
+
+@pytest.mark.parametrize(("protocol", "files"), PAIRS)
+def test_functions_have_the_parameters_that_are_described(protocol, files):
+    described = _described(protocol)
+    functions = {
+        name: node
+        for name, node in _members(files).items()
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(functions) > 5
+    for name, node in functions.items():
+        expected = _parameters(described[name], of_method=True)
+        assert _parameters(node) == expected, name
+
+
+@pytest.mark.parametrize(("protocol", "files"), PAIRS)
+def test_a_lane_says_only_what_is_its_own(protocol, files):
+    described = _described(protocol)
+    for name, node in _members(files).items():
+        if isinstance(node, ast.FunctionDef):
+            own = ast.get_docstring(node)
+            assert own is None or own != ast.get_docstring(described[name])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_protocol_describes_each_member(protocol):
+    for name, node in _described(protocol).items():
+        assert ast.get_docstring(node), name

@@ -14,7 +14,7 @@ from keras_ring.keras.data import epochs
 from keras_ring.keras.lanes import compat
 
 
-class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
+class ShardedPyDataset(compat.Dataset):  # type: ignore[misc, name-defined]
     """The batches of a `PyDataset` that belong to this rank.
 
     Args:
@@ -57,7 +57,8 @@ class ShardedPyDataset(compat.Dataset):  # type: ignore[misc]
         return self._dataset[int(self._order()[position])]
 
     def _order(self) -> Any:
-        count = compat.num_batches(self._dataset)
+        # Only of a dataset that has an end.
+        count: Any = compat.num_batches(self._dataset)
         order = np.arange(count)
         if self._shuffle:
             # The order depends on the epoch alone, so a run may start at any.

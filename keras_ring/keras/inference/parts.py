@@ -132,7 +132,7 @@ def _of_py_dataset(
     return Part((batches, None, None), None, is_stand_in)
 
 
-class _Batches(compat.Dataset):  # type: ignore[misc]
+class _Batches(compat.Dataset):  # type: ignore[misc, name-defined]
     """Some batches of a `PyDataset`, one after the other."""
 
     def __init__(self, dataset: PyDataset, begin: int, end: int) -> None:

@@ -6,14 +6,17 @@ When TensorFlow 2.15 and `tf_keras` are no longer supported, `keras2`,
 
 from __future__ import annotations
 
-from typing import Any
-
+from keras_ring.keras.lanes.lane import Lane
 from keras_ring.keras.lanes.which import is_keras2, keras
 
-compat: Any
+compat: Lane
 if is_keras2():
-    from keras_ring.keras.lanes import keras2 as compat
+    from keras_ring.keras.lanes import keras2
+
+    compat = keras2
 else:
-    from keras_ring.keras.lanes import keras3 as compat
+    from keras_ring.keras.lanes import keras3
+
+    compat = keras3
 
 __all__ = ["compat", "keras"]

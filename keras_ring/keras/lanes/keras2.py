@@ -1,4 +1,4 @@
-"""The functions that differ in Keras 2. `keras3` has the same names."""
+"""The lane of Keras 2: what `Lane` describes."""
 
 from __future__ import annotations
 
@@ -31,28 +31,21 @@ Dataset = keras.utils.Sequence
 
 METRICS_RESULT_METHOD = "_validate_and_get_metrics_result"
 
-# The methods of `BackupAndRestore` that write files. To delete the files twice
-# is no error in Keras 2.
+# To delete the files twice is no error in Keras 2.
 BACKUP_WRITES = ("_backup",)
 
-# The value of `synchronized` of a `SyncBatchNormalization`, see below.
+# See `BatchNormalization` below.
 SYNCHRONIZED = True
 
-# The attribute of a model with the metrics that `compile` was given. If a model
-# has several outputs, metrics are copied for each at the first batch.
+# If there are several outputs, metrics are copied for each at the first batch.
 COMPILED_METRICS = "compiled_metrics"
 
-# The arguments with which a `ProgbarLogger` counts steps.
 PROGBAR_ARGUMENTS: dict[str, Any] = {"count_mode": "steps"}
 
-# Whether it can be told what losses were divided by. As it cannot,
-# `weighted=True` is refused.
 TELLS_DIVISORS = False
 
-# The method of an optimizer that updates all variables, called once in a step.
 UPDATES = "_internal_apply_gradients"
 
-# The advice of an error: how to declare the variable of a metric.
 AGGREGATIONS = (
     "`add_weight(..., aggregation=tf.VariableAggregation.MEAN)`, or "
     "`ONLY_FIRST_REPLICA`"
@@ -60,12 +53,6 @@ AGGREGATIONS = (
 
 
 def is_built(model: Model) -> bool:
-    """Returns whether a model has all its weights.
-
-    A layer that is made of other layers alone is not built if it is never
-    called, for example a model whose `train_step` calls its parts. It has only
-    the weights of its parts, so it counts as built.
-    """
     return all(
         layer.built or (_parts(layer) and not _builds_itself(layer))
         for layer in model._flatten_layers()
@@ -86,14 +73,6 @@ def build_from_batch(
     batch: Structure,
     train_step: Callable[[Structure], object] | None = None,
 ) -> None:
-    """Builds a model, and its metrics, from the shapes of a batch.
-
-    Args:
-        model: A `keras.Model`.
-        batch: A batch, as its `train_step` gets it.
-        train_step: The original `train_step` of the model, if it is replaced
-            now. Defaults to that of the model.
-    """
     if type(model).call is keras.Model.call:
         _trace(train_step or model.train_step, batch)
         return
@@ -123,17 +102,14 @@ def _trace(function: Callable[[Structure], object], batch: Structure) -> None:
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
-    """Returns a layer's own weights that were created as trainable."""
     return list(layer._trainable_weights)
 
 
 def metrics_variables(model: Model) -> list[Variable]:
-    """Returns the state of a model's metrics."""
     return [v for metric in model.metrics for v in metric.variables]
 
 
 def aggregation(variable: Variable) -> str:
-    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
     return {
         tf.VariableAggregation.SUM: "sum",
         tf.VariableAggregation.MEAN: "mean",
@@ -143,24 +119,17 @@ def aggregation(variable: Variable) -> str:
 def built_optimizer(
     optimizer: Optimizer, variables: Sequence[Variable]
 ) -> Optimizer:
-    """Makes the variables of an optimizer if it has none, and returns it."""
     keras2_variables.build(optimizer, variables)
     return optimizer
 
 
 def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
-    """Returns all variables of an optimizer."""
     return keras2_variables.all_of(optimizer)
 
 
 def trained_variables(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns the variables that an optimizer was built for, in that order.
-
-    The list is empty if it was not built, or if any of the variables is not
-    among the candidates.
-    """
     return keras2_variables.trained(inner_optimizer(optimizer), candidates)
 
 
@@ -172,7 +141,6 @@ def slots_of(
 
 
 def is_optimizer(optimizer: Optimizer) -> bool:
-    """Returns whether an object is an optimizer that has variables."""
     return isinstance(
         optimizer,
         (
@@ -184,7 +152,6 @@ def is_optimizer(optimizer: Optimizer) -> bool:
 
 
 def has_settable_learning_rate(optimizer: Optimizer) -> bool:
-    """Returns whether the learning rate can be changed between steps."""
     rate = getattr(optimizer, "_learning_rate", None)
     if rate is None:
         # One of `keras.optimizers.legacy`.
@@ -193,17 +160,14 @@ def has_settable_learning_rate(optimizer: Optimizer) -> bool:
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    """Returns the present learning rate of an optimizer."""
     return float(keras.backend.get_value(optimizer.learning_rate))
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Sets the learning rate."""
     optimizer.learning_rate = rate
 
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
-    """Returns the momentum variables that contain past learning rates."""
     legacy = keras.optimizers.legacy
     found: list[Variable] = []
     if isinstance(optimizer, keras.optimizers.SGD):
@@ -270,22 +234,18 @@ def set_shared_seed(value: npt.NDArray[Any]) -> None:
 
 
 def dtype_name(variable: Variable) -> str:
-    """Returns the name of a variable's dtype."""
     return str(tf.as_dtype(variable.dtype).name)
 
 
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
-    """Returns the value of a variable, as an array."""
     return np.asarray(keras.backend.get_value(variable))
 
 
 def assign(variable: Variable, value: npt.ArrayLike) -> None:
-    """Sets the value of a variable at once."""
     keras.backend.set_value(variable, value)
 
 
 def run(operation: Operation) -> None:
-    """Runs an operation of a program that has no eager execution."""
     tf.compat.v1.keras.backend.get_session().run(operation)
 
 
@@ -315,7 +275,6 @@ def save_if_due(
 
 
 def num_steps(params: dict[str, Any] | None) -> int | None:
-    """Returns the number of steps of an epoch, from a callback's `params`."""
     params = params or {}
     steps, samples = params.get("steps"), params.get("samples")
     if steps is None and samples and params.get("batch_size"):
@@ -334,13 +293,11 @@ def num_batches(dataset: PyDataset) -> int | None:
 
 
 def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
-    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
     del dataset
     return {}
 
 
 def steps_per_execution(model: Model) -> int:
-    """Returns the number of steps in one call of the training function."""
     steps = model._steps_per_execution
     return 1 if steps is None else int(steps)
 

@@ -1,7 +1,4 @@
-"""Losses and metrics that Keras 2 calls with the rows of a batch.
-
-`keras3_functions` has the same names.
-"""
+"""Losses and metrics that Keras 2 calls with the rows of a batch."""
 
 from __future__ import annotations
 
@@ -132,10 +129,8 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def mask_of(tensor: Any) -> Tensor:
-    """Returns the mask of a layer's output, or `None` if it has none."""
     return getattr(tensor, "_keras_mask", None)
 
 
 def set_mask(tensor: Any, mask: Tensor) -> None:
-    """Sets the mask of a tensor."""
     tensor._keras_mask = mask

@@ -1,7 +1,4 @@
-"""Hooks into the batches, steps and results of Keras 2.
-
-`keras3_steps` has the same names.
-"""
+"""The batches, steps and results of Keras 2: what `Steps` describes."""
 
 from __future__ import annotations
 
@@ -73,7 +70,6 @@ class BatchIterator:
         self._handler._dataset = dataset
 
     def source(self) -> Source:
-        """Returns the source of the batches."""
         adapter = self._handler._adapter
         count = self._handler._inferred_steps
         if isinstance(adapter, _data_adapter.KerasSequenceAdapter):
@@ -89,12 +85,10 @@ class BatchIterator:
         return Source("arrays", count, samples, size)
 
     def set_num_batches(self, count: int) -> None:
-        """Sets the number of batches of an epoch, from the first on."""
         self._handler._steps_per_epoch = count
         self._handler._inferred_steps = count
 
     def divide_num_batches(self, parts: int) -> None:
-        """Divides the number of batches of an epoch, rounding up."""
         handler = self._handler
         for name in ("_steps_per_epoch", "_inferred_steps"):
             steps = getattr(handler, name)
@@ -106,13 +100,11 @@ class BatchIterator:
             handler._adapter = Shortened(handler._adapter, -(-size // parts))
 
     def num_executed_batches(self) -> int | None:
-        """Returns the batches that one pass reads, or `None` if not known."""
         known = (self._handler._inferred_steps, self.num_batches_of_data)
         return min((n for n in known if n is not None), default=None)
 
     @property
     def num_batches_of_data(self) -> int | None:
-        """The number of batches, or `None` if not known or infinite."""
         adapter = self._handler._adapter
         count: int | None = adapter.get_size()
         if count is None and isinstance(adapter, _data_adapter.DatasetAdapter):
@@ -126,7 +118,6 @@ numbers_of_rank = deterministic_random.graph_seed
 
 
 def is_own_train_step(model: Model) -> bool:
-    """Returns whether a model overrides its step or a part of it."""
     return any(
         getattr(type(model), name) is not getattr(keras.Model, name)
         for name in ("train_step", "compute_loss", "compute_metrics")
@@ -134,7 +125,6 @@ def is_own_train_step(model: Model) -> bool:
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Returns whether a model overrides `test_step` or `compute_metrics`."""
     return any(
         getattr(type(model), name) is not getattr(keras.Model, name)
         for name in ("test_step", "compute_metrics")
@@ -161,12 +151,6 @@ def read_nothing(wanted: dict[str, Any]) -> None:
 
 
 def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
-    """Inserts callbacks at the front of an existing list.
-
-    Args:
-        callbacks: A `keras.callbacks.CallbackList`.
-        ours: List of the callbacks to insert.
-    """
     for each in ours:
         each.set_model(callbacks.model)
         each.set_params(getattr(callbacks, "params", None))
@@ -177,14 +161,6 @@ def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
 
 @contextlib.contextmanager
 def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
-    """Replaces random numbers by deterministic ones in the context.
-
-    Random numbers of NumPy are not replaced.
-
-    Args:
-        rows: The `Rows` of a batch that the numbers are for, or `None` for
-            constants.
-    """
     drawn = deterministic_random.Drawn(
         deterministic_random.numbers(rows), keras.backend.floatx
     )
@@ -220,10 +196,6 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def has_known_losses(model: Model) -> bool:
-    """Returns whether the losses of a model need no check, which is always so.
-
-    Those that are not Keras' own are computed from all rows (`LOSS_CALLED`).
-    """
     del model
     return True
 
@@ -242,10 +214,6 @@ _ANY_MODULES = tuple(
 
 
 def has_known_layers(model: Model) -> bool:
-    """Returns whether a model has only layers and functions of Keras.
-
-    These compute each row by itself, except `BatchNormalization`.
-    """
     return all(
         _is_of_keras(type(layer))
         and not isinstance(layer, _ANY)

@@ -1,4 +1,4 @@
-"""The functions that differ in Keras 3. `keras2` has the same names."""
+"""The lane of Keras 3: what `Lane` describes."""
 
 from __future__ import annotations
 
@@ -31,41 +31,26 @@ from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.PyDataset
 
-# The method of a model that makes the results of its metrics. Keras calls it
-# after each pass over the data and nowhere else.
 METRICS_RESULT_METHOD = "_get_metrics_result_or_logs"
 
-# The methods of `BackupAndRestore` that write or delete files.
 BACKUP_WRITES = ("_save_model", "on_train_end")
 
-# The attribute of a model with the metrics that `compile` was given.
 COMPILED_METRICS = "_compile_metrics"
 
-# The advice of an error: how to declare the variable of a metric.
 AGGREGATIONS = (
     '`add_variable(..., aggregation="mean")`, or "only_first_replica"'
 )
 
-# The arguments with which a `ProgbarLogger` counts steps.
 PROGBAR_ARGUMENTS: dict[str, Any] = {}
 
-# Whether it can be told what losses were divided by.
 TELLS_DIVISORS = True
 
-# The method of an optimizer that updates all variables, called once in a step.
 UPDATES = "_backend_update_step"
 
-# The value of `synchronized` of a `SyncBatchNormalization`.
 SYNCHRONIZED = False
 
 
 def is_built(model: Model) -> bool:
-    """Returns whether a model has all its weights.
-
-    A layer that is made of other layers alone is not built if it is never
-    called, for example a model whose `train_step` calls its parts. It has only
-    the weights of its parts, so it counts as built.
-    """
     return all(
         layer.built or (layer._layers and not _builds_itself(layer))
         for layer in model._flatten_layers()
@@ -81,14 +66,6 @@ def build_from_batch(
     batch: Structure,
     train_step: Callable[[Structure], object] | None = None,
 ) -> None:
-    """Builds a model, and its metrics, from the shapes of a batch.
-
-    Args:
-        model: A `keras.Model`.
-        batch: A batch, as its `train_step` gets it.
-        train_step: The original `train_step` of the model, if it is replaced
-            now. Defaults to that of the model.
-    """
     if type(model).call is not keras.Model.call:
         try:
             with tf.init_scope():
@@ -105,17 +82,14 @@ def build_from_batch(
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
-    """Returns a layer's own weights that were created as trainable."""
     return list(layer._trainable_variables)
 
 
 def metrics_variables(model: Model) -> list[Variable]:
-    """Returns the state of a model's metrics."""
     return list(model.metrics_variables)
 
 
 def aggregation(variable: Variable) -> str:
-    """Returns a metric variable's aggregation: "sum", "mean" or "none"."""
     found = variable.aggregation
     return found if found in ("sum", "mean") else "none"
 
@@ -123,25 +97,18 @@ def aggregation(variable: Variable) -> str:
 def built_optimizer(
     optimizer: Optimizer, variables: Sequence[Variable]
 ) -> Optimizer:
-    """Makes the variables of an optimizer if it has none, and returns it."""
     if not optimizer.built:
         optimizer.build(variables)
     return optimizer
 
 
 def optimizer_variables(optimizer: Optimizer) -> list[Variable]:
-    """Returns all variables of an optimizer."""
     return list(optimizer.variables)
 
 
 def trained_variables(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
-    """Returns the variables that an optimizer was built for, in that order.
-
-    The list is empty if it was not built, or if any of the variables is not
-    among the candidates.
-    """
     inner = inner_optimizer(optimizer)
     by_id = {id(tf_variable(each)): each for each in candidates}
     trained = [id(tf_variable(each)) for each in inner._trainable_variables]
@@ -177,17 +144,14 @@ def slots_of(
 
 
 def is_optimizer(optimizer: Optimizer) -> bool:
-    """Returns whether an object is an optimizer that has variables."""
     return isinstance(optimizer, keras.optimizers.Optimizer)
 
 
 def has_settable_learning_rate(optimizer: Optimizer) -> bool:
-    """Returns whether the learning rate can be changed between steps."""
     return isinstance(getattr(optimizer, "learning_rate", None), keras.Variable)
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    """Returns the present learning rate of an optimizer."""
     return scalars.read(tf_variable(optimizer.learning_rate))
 
 
@@ -197,7 +161,6 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
-    """Returns the momentum variables that contain past learning rates."""
     found: list[Variable | None] = []
     if isinstance(optimizer, keras.optimizers.SGD):
         found = getattr(optimizer, "momentums", [])
@@ -207,10 +170,6 @@ def momentums(optimizer: Optimizer) -> list[Variable]:
 
 
 def can_scale_in_step(optimizer: Optimizer) -> bool:
-    """Returns whether momentum can be scaled in the next update.
-
-    Otherwise it must be scaled at once.
-    """
     return (
         hasattr(optimizer, UPDATES)
         and bool(getattr(optimizer, "momentum", 0))
@@ -233,11 +192,6 @@ def seed_variables(model: Model) -> list[Variable]:
 
 
 def own_seed_variables(model: Model) -> list[Variable]:
-    """Returns the `seed_variables` whose state differs between ranks.
-
-    If `keras.random` differs between ranks in steps alone, its state is not
-    among them: between steps, all ranks must draw the same numbers from it.
-    """
     return [each for each in seed_variables(model) if not is_shared_seed(each)]
 
 
@@ -258,7 +212,6 @@ def shared_seed() -> npt.NDArray[Any]:
 
 
 def set_shared_seed(value: npt.NDArray[Any]) -> None:
-    """Sets the state of `keras.random` to that of another rank."""
     assign(_global_seed(), value)
 
 
@@ -276,18 +229,15 @@ def _global_seed() -> Variable:
 
 
 def dtype_name(variable: Variable) -> str:
-    """Returns the name of a variable's dtype."""
     return str(keras.backend.standardize_dtype(variable.dtype))
 
 
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
-    """Returns the value of a variable, as an array."""
     value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
     return value
 
 
 def assign(variable: Variable, value: npt.ArrayLike) -> None:
-    """Sets the value of a variable at once."""
     variable.assign(value)
 
 
@@ -302,19 +252,12 @@ def run(operation: Operation) -> None:
 
 
 def tf_variable(variable: Variable) -> Variable:
-    """Returns the TensorFlow variable, which optimizers and tapes share."""
     if isinstance(variable, keras.Variable):
         return variable.value
     return variable
 
 
 def export_alike(made: type, exported: type) -> None:
-    """Makes a class be saved under the public name of another one, if any.
-
-    Args:
-        made: The class that replaces the other.
-        exported: The class that is found when a file is loaded.
-    """
     name = api_export.get_name_from_symbol(exported)
     if name is not None:
         api_export.REGISTERED_OBJS_TO_NAMES[made] = name
@@ -327,15 +270,6 @@ def save_if_due(
     logs: Logs,
     save: Callable[[Path], None],
 ) -> None:
-    """Calls a function if a `ModelCheckpoint` decides to save now.
-
-    Args:
-        checkpoint: A `keras.callbacks.ModelCheckpoint`.
-        epoch: Integer, the epoch that Keras passes.
-        batch: Integer or `None`, the batch that Keras passes.
-        logs: Dictionary, the logs that Keras passes.
-        save: Callable, called with the path if the model is to be saved.
-    """
     path = checkpoint._get_file_path(epoch, batch, logs)
     if checkpoint._should_save_model(epoch, batch, logs, path):
         save(Path(path))
@@ -346,7 +280,6 @@ FIRST_EPOCH_OF_PYDATASET = -1
 
 
 def num_steps(params: dict[str, Any] | None) -> int | None:
-    """Returns the number of steps of an epoch, from a callback's `params`."""
     return (params or {}).get("steps")
 
 
@@ -357,7 +290,6 @@ def num_batches(dataset: PyDataset) -> int | None:
 
 
 def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
-    """Returns the arguments for a `Dataset` to be read as `dataset` is."""
     return {
         "workers": dataset.workers,
         "use_multiprocessing": dataset.use_multiprocessing,
@@ -366,7 +298,6 @@ def dataset_arguments(dataset: PyDataset) -> dict[str, Any]:
 
 
 def steps_per_execution(model: Model) -> int:
-    """Returns the number of steps in one call of the training function."""
     return int(model.steps_per_execution)
 
 

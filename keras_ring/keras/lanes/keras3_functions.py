@@ -130,10 +130,8 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def mask_of(tensor: Any) -> Tensor:
-    """Returns the mask of a layer's output, or `None` if it has none."""
     return backend.get_keras_mask(tensor)
 
 
 def set_mask(tensor: Any, mask: Tensor) -> None:
-    """Sets the mask of a tensor."""
     backend.set_keras_mask(tensor, mask)

@@ -1,7 +1,4 @@
-"""Hooks into the batches, steps and results of Keras 3.
-
-`keras2_steps` has the same names.
-"""
+"""The batches, steps and results of Keras 3: what `Steps` describes."""
 
 from __future__ import annotations
 
@@ -69,7 +66,6 @@ class BatchIterator:
         self._iterator._distributed_dataset = dataset
 
     def source(self) -> Source:
-        """Returns the source of the batches."""
         adapter = self._iterator.data_adapter
         count = self._iterator.num_batches
         if isinstance(adapter, ArrayDataAdapter):
@@ -91,14 +87,12 @@ class BatchIterator:
         return Source("dataset", count, None, static_rows(self.dataset))
 
     def set_num_batches(self, count: int) -> None:
-        """Sets the number of batches of an epoch, from the first on."""
         iterator = self._iterator
         iterator.steps_per_epoch = None
         iterator.data_adapter = Shortened(iterator.data_adapter, count)
         iterator._num_batches = count
 
     def divide_num_batches(self, parts: int) -> None:
-        """Divides the number of batches of an epoch, rounding up."""
         iterator = self._iterator
         if iterator.steps_per_epoch:
             iterator.steps_per_epoch = -(-iterator.steps_per_epoch // parts)
@@ -123,7 +117,6 @@ class BatchIterator:
 
     @property
     def num_batches_of_data(self) -> int | None:
-        """The number of batches, or `None` if not known or infinite."""
         count: int | None = self._iterator.data_adapter.num_batches
         return count
 
@@ -141,7 +134,6 @@ def is_own_train_step(model: Model) -> bool:
 
 
 def is_own_test_step(model: Model) -> bool:
-    """Returns whether a model overrides `test_step` or `compute_metrics`."""
     is_own = type(model).test_step is not keras.Model.test_step
     return is_own or has_own_metrics(model)
 
@@ -162,12 +154,6 @@ def read_nothing(wanted: dict[str, Any]) -> None:
 
 
 def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
-    """Inserts callbacks at the front of an existing list.
-
-    Args:
-        callbacks: A `keras.callbacks.CallbackList`.
-        ours: List of the callbacks to insert.
-    """
     callbacks.callbacks[:0] = ours
     for each in ours:
         each.set_model(callbacks._model)
@@ -176,14 +162,6 @@ def add_callbacks(callbacks: Any, ours: list[Callback]) -> None:
 
 @contextlib.contextmanager
 def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
-    """Replaces random numbers by deterministic ones in the context.
-
-    Random numbers of NumPy are not replaced.
-
-    Args:
-        rows: The `Rows` of a batch that the numbers are for, or `None` for
-            constants.
-    """
     drawn = deterministic_random.Drawn(
         deterministic_random.numbers(rows), keras.config.floatx
     )
@@ -202,19 +180,11 @@ def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
 
 
 def has_known_losses(model: Model) -> bool:
-    """Returns whether the losses of a model need no check, which is always so.
-
-    Those that are not Keras' own are computed from all rows (`LOSS_CALLED`).
-    """
     del model
     return True
 
 
 def has_known_layers(model: Model) -> bool:
-    """Returns whether a model has only layers and functions of Keras.
-
-    These compute each row by itself, except `BatchNormalization`.
-    """
     layers = model._flatten_layers()
     # Operations such as `keras.ops.mean`, in a functional model.
     operations = [

@@ -17,7 +17,9 @@ from keras_ring.tensorflow.names import unique_names
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
-class SyncBatchNormalization(compat.BatchNormalization):  # type: ignore[misc]
+class SyncBatchNormalization(
+    compat.BatchNormalization  # type: ignore[misc, name-defined]
+):
     """Normalizes by the mean and variance of the batches of all ranks.
 
     `keras.layers.BatchNormalization` uses those of its own rank's batch, which
