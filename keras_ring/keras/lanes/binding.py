@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -43,20 +44,24 @@ class Bound:
     adapt: Callable[[Any], Around] | None = None
     find: Callable[[], Iterable[Place]] | None = None
 
-    def places(self) -> list[Place]:
+    def places(self) -> Iterable[Place]:
         """Returns the places of the functions."""
-        if self.find is not None:
-            return list(self.find())
-        module, _, path = self.what.partition(":")
-        first, *others = path.split(", ")
-        *classes, first = first.split(".")
-        top, dot, rest = module.partition(".")
-        if top == "keras":
-            top = keras.__name__
-        owner: Any = importlib.import_module(f"{top}{dot}{rest}")
-        for name in classes:
-            owner = getattr(owner, name)
-        return [Place(owner, name) for name in (first, *others)]
+        return _named(self.what) if self.find is None else self.find()
+
+
+# A tape in a loop subscribes in each step.
+@functools.cache
+def _named(what: str) -> tuple[Place, ...]:
+    module, _, path = what.partition(":")
+    first, *others = path.split(", ")
+    *classes, first = first.split(".")
+    top, dot, rest = module.partition(".")
+    if top == "keras":
+        top = keras.__name__
+    owner: Any = importlib.import_module(f"{top}{dot}{rest}")
+    for name in classes:
+        owner = getattr(owner, name)
+    return tuple(Place(owner, name) for name in (first, *others))
 
 
 @dataclasses.dataclass(frozen=True)
