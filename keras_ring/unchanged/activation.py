@@ -66,7 +66,6 @@ def _install(settings: AutoSettings) -> None:
 
     devices.share()
     trackers.mute(topology.rank())
-    # The innermost first: a later wrapper is around the earlier ones.
     batches.install(settings)
     results.install()
     training.install(settings)

@@ -83,8 +83,6 @@ def install(settings: AutoSettings) -> None:
     Args:
         settings: The `AutoSettings` of the program.
     """
-    # Before the others, so that it runs inside of them, where it finds the
-    # distributed optimizer.
     weighted_losses.install(distributed_settings, whole_batches=True)
     whole_batch.install()
     assignments.install()
