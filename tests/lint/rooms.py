@@ -135,7 +135,8 @@ ROOMS = (
     ),
     Room(
         "keras/lanes",
-        "what differs between Keras 2 and Keras 3",
+        "what differs between Keras 2 and Keras 3; the events that features "
+        "subscribe to, and what these are bound to",
         uses=("keras/scope",),
     ),
     Room(

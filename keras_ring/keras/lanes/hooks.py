@@ -39,7 +39,7 @@ def subscribe(
     Args:
         event: An `Event`. The Keras of the program may not have it.
         around: Callable that takes the function and returns a wrapper, which
-            calls it; or what the table of the event says.
+            calls it; or what `events` says of this event.
         ring: A `Ring`, the place among other wrappers of the function.
         purpose: String, what it is for. It completes "so that ...".
         at: One of `places(event)`, the only function to wrap. Defaults to
