@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "csrc/capi/keras_ring.h"
-#include "keras_ring/core/array_operation.h"
+#include "keras_ring/core/operation.h"
 #include "keras_ring/core/status_error.h"
 
 namespace keras_ring {
@@ -212,22 +212,31 @@ void SetMetric(const std::string& metric, uint64_t value) {
   ThrowIfError(KrSetMetric(metric.c_str(), value));
 }
 
-std::unique_ptr<ArrayOperation> Start(
+std::unique_ptr<Operation> MakeOperation(
     int64_t process_set, std::string name, int32_t kind,
-    std::vector<py::array> inputs, const std::vector<int32_t>& dtypes,
-    int32_t reduce_op, int32_t compression, int32_t root, double prescale,
-    double postscale, std::vector<int64_t> splits) {
-  ArrayOperation::Call call;
+    const std::vector<std::pair<int32_t, std::vector<int64_t>>>& tensors,
+    int32_t reduce_op, int32_t compression, int32_t device, int32_t root,
+    double prescale, double postscale, std::vector<int64_t> splits) {
+  Operation::Call call;
   call.name = std::move(name);
   call.kind = kind;
   call.reduce_op = reduce_op;
   call.compression = compression;
+  call.device = device;
   call.root = root;
   call.prescale = prescale;
   call.postscale = postscale;
   call.splits = std::move(splits);
-  return std::make_unique<ArrayOperation>(process_set, call, std::move(inputs),
-                                          dtypes);
+  std::vector<Operation::Tensor> specs;
+  for (const auto& [dtype, shape] : tensors) specs.push_back({dtype, shape});
+  return std::make_unique<Operation>(process_set, call, specs);
+}
+
+void StartOperation(Operation& self, std::vector<uintptr_t> inputs,
+                    std::vector<uintptr_t> outputs, py::object owner,
+                    int32_t device_ordinal, uintptr_t stream) {
+  self.Start({std::move(inputs), std::move(outputs), std::move(owner),
+              device_ordinal, stream});
 }
 
 // Raises StatusError if one of them does not parse.
@@ -328,16 +337,26 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("homogeneous", &KrTopology::homogeneous);
   module.def("topology", &Topology);
 
-  py::class_<ArrayOperation>(module, "ArrayOperation")
-      .def("wait", &ArrayOperation::Wait, py::arg("seconds") = py::none())
-      .def("results", &ArrayOperation::Results);
-  module.def("start", &Start, py::arg("process_set"), py::arg("name"),
-             py::arg("kind"), py::arg("inputs"), py::arg("dtypes"),
-             py::kw_only(), py::arg("reduce_op") = int32_t{KR_SUM},
-             py::arg("compression") = int32_t{KR_COMPRESSION_NONE},
-             py::arg("root") = 0, py::arg("prescale") = 1.0,
-             py::arg("postscale") = 1.0,
-             py::arg("splits") = std::vector<int64_t>());
+  py::class_<Memory>(module, "Memory", py::buffer_protocol())
+      .def_readonly("rows", &Memory::rows)
+      .def_buffer([](Memory& memory) {
+        return py::buffer_info(static_cast<uint8_t*>(memory.data.get()),
+                               static_cast<py::ssize_t>(memory.bytes));
+      });
+  py::class_<Operation>(module, "Operation")
+      .def(py::init(&MakeOperation), py::arg("process_set"), py::arg("name"),
+           py::arg("kind"), py::arg("tensors"), py::kw_only(),
+           py::arg("reduce_op") = int32_t{KR_SUM},
+           py::arg("compression") = int32_t{KR_COMPRESSION_NONE},
+           py::arg("device") = int32_t{KR_DEVICE_HOST}, py::arg("root") = 0,
+           py::arg("prescale") = 1.0, py::arg("postscale") = 1.0,
+           py::arg("splits") = std::vector<int64_t>())
+      .def("start", &StartOperation, py::arg("inputs"), py::arg("outputs"),
+           py::arg("owner"), py::arg("device_ordinal") = 0,
+           py::arg("stream") = 0)
+      .def("is_done", &Operation::IsDone)
+      .def("wait", &Operation::Wait, py::arg("seconds") = py::none())
+      .def("take_results", &Operation::TakeResults);
 
   py::class_<LogQueue>(module, "LogQueue")
       .def(py::init())

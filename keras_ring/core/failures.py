@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from keras_ring import errors
-from keras_ring.core import last_exception
+from keras_ring.core import last_exception, native
 
 _BY_CODE: dict[str, type[errors.CollectiveError]] = {
     each.code: each
@@ -62,3 +63,12 @@ def error_of(code: str, message: str) -> Exception:
     error = _make(code, message)
     last_exception.note(error)
     return error
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raises the exceptions of `error_of` for those of the extension module."""
+    try:
+        yield
+    except native.core().StatusError as error:
+        raise error_of(*error.args) from None

@@ -31,17 +31,27 @@ class Kind(enum.IntEnum):
     join = 6
 
 
+# The kinds whose results have sizes that only the runtime knows.
+BY_ROWS = (Kind.allgather, Kind.reducescatter, Kind.alltoall)
+
+
 class Operation:
     """A collective that was submitted.
 
     If it is dropped before its end, it still runs, but its results are lost.
 
     Args:
-        native_operation: The `ArrayOperation` of the extension module.
+        native_operation: The `Operation` of the extension module.
+        inputs: List of arrays.
+        outputs: List of arrays, empty if only the runtime knows their sizes.
     """
 
-    def __init__(self, native_operation: Any) -> None:
+    def __init__(
+        self, native_operation: Any, inputs: Arrays, outputs: Arrays
+    ) -> None:
         self._operation = native_operation
+        self._inputs = inputs
+        self._outputs = outputs
 
     def wait(self, seconds: float | None = None) -> bool:
         """Waits until the collective has ended.
@@ -57,15 +67,24 @@ class Operation:
         Raises:
             CollectiveError: If the collective has failed.
         """
-        core = native.core()
-        try:
+        with failures.translated():
             return bool(self._operation.wait(seconds))
-        except core.StatusError as error:
-            raise failures.error_of(*error.args) from None
 
     def results(self) -> Arrays:
         """Returns the results. Call it once, after the end."""
-        return list(self._operation.results())
+        taken = self._operation.take_results()
+        if not taken:
+            return self._outputs
+        results: Arrays = [
+            np.ndarray((memory.rows, *array.shape[1:]), array.dtype, memory)
+            for memory, array in zip(taken, self._inputs, strict=False)
+        ]
+        # An alltoall has one more: the rows that came from each rank.
+        results += [
+            np.ndarray((memory.rows,), np.int64, memory)
+            for memory in taken[len(self._inputs) :]
+        ]
+        return results
 
 
 def start(
@@ -94,17 +113,26 @@ def start(
         TypeError: If collectives do not support a dtype.
         CollectiveError: If the runtime does not accept the collective.
     """
-    core = native.core()
     inputs = [_as_native(array) for array in arrays]
-    numbers = [number_of(array.dtype) for array in inputs]
-    try:
-        return Operation(
-            core.start(
-                process_set_id, name, int(kind), inputs, numbers, **settings
-            )
+    outputs: Arrays = []
+    if kind not in BY_ROWS:
+        outputs = [np.empty(array.shape, array.dtype) for array in inputs]
+    if kind is Kind.join:
+        outputs.append(np.empty((), np.int32))
+    with failures.translated():
+        operation = native.core().Operation(
+            process_set_id,
+            name,
+            int(kind),
+            [(number_of(array.dtype), array.shape) for array in inputs],
+            **settings,
         )
-    except core.StatusError as error:
-        raise failures.error_of(*error.args) from None
+        operation.start(
+            [_address(array) for array in inputs],
+            [_address(array) for array in outputs],
+            (inputs, outputs),
+        )
+    return Operation(operation, inputs, outputs)
 
 
 def run(
@@ -154,3 +182,7 @@ def _as_native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if not dtype.isnative:
         dtype = dtype.newbyteorder("=")
     return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])

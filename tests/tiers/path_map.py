@@ -58,7 +58,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "keras_ring/": frozenset({"parity", "examples"}),
     **{f"keras_ring/{room.path}": room.pulls for room in rooms.ROOMS},
     "keras_ring/core/arena.py": frozenset({"stress", "large"}),
-    "keras_ring/core/array_operation": _NATIVE,
+    "keras_ring/core/operation": _NATIVE,
     "keras_ring/core/core.cc": _NATIVE,
     "keras_ring/core/autotune/": frozenset({"programs"}),
     "requirements-engines.txt": frozenset({"engines"}),
