@@ -78,7 +78,7 @@ $(VENV)/.dependencies: requirements.txt
 	touch $@
 
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
-  $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/core/*.cc keras_ring/core/*.h) \
+  $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/core/*.cc keras_ring/core/*.h keras_ring/core/*.txt) \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
   $(wildcard csrc/cuda/kernels/*.inc) $(wildcard tf_ops/*)
 

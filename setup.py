@@ -21,28 +21,37 @@ import target_tensorflow  # noqa: E402
 class CMakeBuild(build_ext):
     """Builds the core and its adapters, and puts all beside `_core`.
 
-    The builds are kept: one of the core for all versions of Python and
-    TensorFlow, one of the adapters for each. So a wheel after an editable
-    install compiles nothing.
+    The builds are kept: one of the core, one for each Python and one for each
+    TensorFlow. So a wheel after an editable install compiles nothing.
     """
 
     def build_extension(self, ext: Extension) -> None:
         import pybind11
 
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        tensorflow = target_tensorflow.facts()
-        minor = "_".join(tensorflow.version.split(".")[:2])
-        core = ROOT / "build" / "core"
-        self._build(ROOT, core, package, {})
-        tag = f"{sys.implementation.cache_tag}-tf{minor}"
+        builds = ROOT / "build"
+        core = {"KERAS_RING_CORE_DIR": builds / "core"}
+        self._build(ROOT, builds / "core", package, {})
         self._build(
-            ROOT / "tf_ops",
-            ROOT / "build" / f"adapters-{tag}",
+            ROOT / "keras_ring" / "core",
+            builds / f"python-{sys.implementation.cache_tag}",
             package,
             {
-                "KERAS_RING_CORE_DIR": core,
+                **core,
                 "Python_EXECUTABLE": sys.executable,
                 "pybind11_DIR": pybind11.get_cmake_dir(),
+            },
+        )
+        tensorflow = target_tensorflow.facts()
+        if tensorflow is None:
+            return
+        minor = "_".join(tensorflow.version.split(".")[:2])
+        self._build(
+            ROOT / "tf_ops",
+            builds / f"tensorflow-{minor}",
+            package,
+            {
+                **core,
                 "TF_MINOR": minor,
                 "TF_INCLUDE_DIR": tensorflow.include_dir,
                 "TF_LIBRARY_DIR": tensorflow.library_dir,

@@ -5,7 +5,8 @@ is installed there is not seen. The newest TensorFlow would be fetched, built
 for, and not be the one that runs: its C++ interface differs from one minor
 version to the next. But a build needs no more of TensorFlow than its headers
 and libraries, and these can be read where they are. Where there is none, the
-newest of the range is fetched.
+newest of the range is fetched, unless the environment has another framework for
+which nothing has to be compiled.
 
 pip runs a build in the interpreter of the environment itself, with another
 path. uv and `python -m build` make an environment, and their own process says
@@ -27,12 +28,13 @@ RANGE = ">=2.15,<2.22"
 # The interpreter in whose environment TensorFlow is, where nothing tells.
 VARIABLE = "KERAS_RING_BUILD_PYTHON"
 
-# Distributions that are TensorFlow.
+# Distributions that are TensorFlow, and those that need no TensorFlow.
 _NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
+_OTHERS = ("torch",)
 _LOOK = f"""
 import json, sys
 from importlib import metadata
-for name in {_NAMES!r}:
+for name in {(*_NAMES, *_OTHERS)!r}:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -56,7 +58,7 @@ _PYTHON_OPTION = re.compile(r"(?:--python|-p)(?:=(.*))?")
 
 @dataclass(frozen=True)
 class Installed:
-    """A TensorFlow of another environment.
+    """A framework of another environment.
 
     Args:
         python: The interpreter of that.
@@ -67,6 +69,11 @@ class Installed:
     python: str
     name: str
     version: str
+
+    @property
+    def is_tensorflow(self) -> bool:
+        """Whether it is a TensorFlow."""
+        return self.name in _NAMES
 
 
 @dataclass(frozen=True)
@@ -92,12 +99,18 @@ def requirements() -> list[str]:
     if found is None:
         _say(f"there is no TensorFlow: building for the newest of {RANGE}")
         return [f"tensorflow{RANGE}"]
+    if not found.is_tensorflow:
+        _say(f"building without TensorFlow: {found.python} has {found.name}")
+        return []
     _say(f"building for {found.name} {found.version}, which {found.python} has")
     return []
 
 
-def facts() -> Facts:
+def facts() -> Facts | None:
     """Returns what the build must know: of this environment, or its target.
+
+    Returns:
+        `Facts`, or `None` for a build without TensorFlow.
 
     Raises:
         SystemExit: If there is no TensorFlow.
@@ -112,6 +125,8 @@ def facts() -> Facts:
                 f"{sys.executable} has none: pip install tensorflow, or "
                 "tensorflow-cpu"
             )
+        if not found.is_tensorflow:
+            return None
         # Without what leads the interpreter to the build environment.
         command = [found.python, "-E"]
     told = subprocess.run(
@@ -128,7 +143,7 @@ def facts() -> Facts:
 
 
 def find() -> Installed | None:
-    """Returns the TensorFlow of the environment that is built for."""
+    """Returns the framework of the environment that is built for."""
     for python in _interpreters(os.environ):
         found = _look(python)
         if found is not None:

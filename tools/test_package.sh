@@ -11,7 +11,7 @@ trap 'rm -rf "$directory"' EXIT
 "$python" setup.py --quiet egg_info --egg-base "$directory" \
   sdist --dist-dir "$directory"
 "$python" tools/check_source_archive.py "$directory"/keras_ring-*.tar.gz \
-  build/core build/adapters-*
+  build/core build/python-* build/tensorflow-*
 # What is compiled is the same; that CMake finds it all is to be seen at once.
 mkdir "$directory/sources"
 tar -xzf "$directory"/keras_ring-*.tar.gz -C "$directory/sources" \

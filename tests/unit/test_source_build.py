@@ -170,6 +170,18 @@ def test_without_one_the_newest_is_built_for(tmp_path):
     assert f"building for the newest of {target.RANGE}" in asked.stderr
 
 
+def test_another_framework_needs_no_tensorflow(tmp_path, monkeypatch):
+    python = _environment(tmp_path / "env", "torch", "2.13.0+cpu")
+    asked = _requirements(
+        python, tmp_path / "hidden", KERAS_RING_BUILD_PYTHON=python
+    )
+    assert asked.stdout == "[]\n"
+    assert f"building without TensorFlow: {python} has torch" in asked.stderr
+    monkeypatch.setenv("KERAS_RING_BUILD_PYTHON", python)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert target.facts() is None
+
+
 def test_that_of_another_environment_that_is_named(tmp_path):
     python = _environment(tmp_path / "env")
     other = _environment(tmp_path / "other", "tensorflow", "2.16.2")
