@@ -18,6 +18,18 @@ from keras_ring.keras.startup import saved_classes as _saved_classes
 
 if TYPE_CHECKING:
     from keras_ring import callbacks, checkpoint, data, errors, schedules
+    from keras_ring.core.builds import (
+        ccl_built,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
     from keras_ring.core.objects import (
         allgather_object,
         broadcast_object,
@@ -73,19 +85,7 @@ if TYPE_CHECKING:
         DistributedGradientTape,
         PartialDistributedGradientTape,
     )
-    from keras_ring.launch.cli.builds import (
-        ccl_built,
-        check_build,
-        cuda_built,
-        ddl_built,
-        gloo_built,
-        gloo_enabled,
-        mpi_built,
-        mpi_enabled,
-        mpi_threads_supported,
-        nccl_built,
-        rocm_built,
-    )
+    from keras_ring.launch.cli.builds import check_build
     from keras_ring.launch.function_job import run
     from keras_ring.tensorflow.compression import Compression
     from keras_ring.tensorflow.gathers import (
@@ -119,17 +119,17 @@ _HOMES = {
     "data": None,
     "errors": None,
     "schedules": None,
-    "ccl_built": "launch.cli.builds",
+    "ccl_built": "core.builds",
     "check_build": "launch.cli.builds",
-    "cuda_built": "launch.cli.builds",
-    "ddl_built": "launch.cli.builds",
-    "gloo_built": "launch.cli.builds",
-    "gloo_enabled": "launch.cli.builds",
-    "mpi_built": "launch.cli.builds",
-    "mpi_enabled": "launch.cli.builds",
-    "mpi_threads_supported": "launch.cli.builds",
-    "nccl_built": "launch.cli.builds",
-    "rocm_built": "launch.cli.builds",
+    "cuda_built": "core.builds",
+    "ddl_built": "core.builds",
+    "gloo_built": "core.builds",
+    "gloo_enabled": "core.builds",
+    "mpi_built": "core.builds",
+    "mpi_enabled": "core.builds",
+    "mpi_threads_supported": "core.builds",
+    "nccl_built": "core.builds",
+    "rocm_built": "core.builds",
     "pin_gpu": "tensorflow.pinning",
     "allow_local_updates": "keras.optimizer.local_updates",
     "broadcast_model": "keras.model.model_broadcast",
