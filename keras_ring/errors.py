@@ -49,7 +49,7 @@ class FailedPreconditionError(CollectiveError):
     code = "FAILED_PRECONDITION"
 
 
-class InvalidArgumentError(CollectiveError):
+class InvalidArgumentError(CollectiveError, ValueError):
     """Raised if a collective is impossible, or its name is in use.
 
     A name is in use while another collective of that name runs on this rank.
