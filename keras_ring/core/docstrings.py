@@ -58,6 +58,10 @@ _FRAGMENTS = {
     "array_name": """
         String, the same on all ranks. Those without a name share one, and only
         one thread may make them. Defaults to `None`, no name.""",
+    "async_name": """
+        String, the same on all ranks. Those without a name are matched by their
+        order, and only one thread may make them. Defaults to `None`, no
+        name.""",
     "reducible_dtypes": """
         Of dtype uint8, int8, uint16, int16, int32, int64, float16, bfloat16,
         float32 or float64.""",

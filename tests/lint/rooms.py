@@ -122,6 +122,13 @@ ROOMS = (
         pulls=_parts("programs", "stress", "faults", "parity", "examples"),
     ),
     Room(
+        "torch",
+        "data parallel training with PyTorch: collectives of its tensors, "
+        "`DistributedOptimizer` ([pytorch.md](pytorch.md))",
+        uses=("core",),
+        pulls=_parts(),
+    ),
+    Room(
         "tensorflow",
         "collectives as TensorFlow ops: reductions, gathers, their gradients, "
         "names, XLA",

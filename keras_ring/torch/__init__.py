@@ -1,0 +1,289 @@
+"""Data parallel training with PyTorch.
+
+```python
+import keras_ring.torch as kr
+
+kr.init()
+mean = kr.allreduce(tensor, name="mean")
+```
+
+It has the names and arguments of Horovod's binding for PyTorch. It imports
+neither TensorFlow nor Keras. Names are resolved on first use.
+
+reductions, gathers  collectives of tensors, at once, asynchronous, in place
+derivatives        those with a derivative
+sparse             sums of sparse tensors
+operations         handles, names, and what submits tensors to the runtime
+reduction_calls, gather_calls  what collectives of a kind have in common
+tensors            what the runtime must know of a tensor
+compression        narrower formats on the wire
+parameters         shares parameters and the state of optimizers
+horovod_names      names of Horovod that the core does not have
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keras_ring.core.builds import (
+        ccl_built,
+        cuda_built,
+        ddl_built,
+        gloo_built,
+        gloo_enabled,
+        mpi_built,
+        mpi_enabled,
+        mpi_threads_supported,
+        nccl_built,
+        rocm_built,
+    )
+    from keras_ring.core.job import init, shutdown
+    from keras_ring.core.objects import allgather_object, broadcast_object
+    from keras_ring.core.process_sets import (
+        ProcessSet,
+        add_process_set,
+        add_process_sets,
+        global_process_set,
+        remove_process_set,
+    )
+    from keras_ring.core.reduce_ops import (
+        Adasum,
+        Average,
+        Max,
+        Min,
+        Product,
+        ReduceOp,
+        Sum,
+    )
+    from keras_ring.core.timeline_recording import start_timeline, stop_timeline
+    from keras_ring.core.topology import (
+        cross_rank,
+        cross_size,
+        is_homogeneous,
+        is_initialized,
+        local_rank,
+        local_size,
+        metrics,
+        rank,
+        size,
+    )
+    from keras_ring.torch.compression import Compression
+    from keras_ring.torch.gathers import (
+        allgather,
+        allgather_async,
+        alltoall,
+        alltoall_async,
+        broadcast,
+        broadcast_,
+        broadcast_async,
+        broadcast_async_,
+        grouped_allgather,
+        grouped_allgather_async,
+    )
+    from keras_ring.torch.horovod_names import (
+        HorovodInternalError,
+        barrier,
+        join,
+    )
+    from keras_ring.torch.operations import poll, synchronize
+    from keras_ring.torch.parameters import (
+        broadcast_optimizer_state,
+        broadcast_parameters,
+    )
+    from keras_ring.torch.reductions import (
+        allreduce,
+        allreduce_,
+        allreduce_async,
+        allreduce_async_,
+        grouped_allreduce,
+        grouped_allreduce_,
+        grouped_allreduce_async,
+        grouped_allreduce_async_,
+        grouped_reducescatter,
+        grouped_reducescatter_async,
+        reducescatter,
+        reducescatter_async,
+    )
+    from keras_ring.torch.sparse import sparse_allreduce_async
+
+_CORE = "keras_ring.core"
+# The module of each public name.
+_HOMES = {
+    **dict.fromkeys(
+        (
+            "ccl_built",
+            "cuda_built",
+            "ddl_built",
+            "gloo_built",
+            "gloo_enabled",
+            "mpi_built",
+            "mpi_enabled",
+            "mpi_threads_supported",
+            "nccl_built",
+            "rocm_built",
+        ),
+        f"{_CORE}.builds",
+    ),
+    **dict.fromkeys(("init", "shutdown"), f"{_CORE}.job"),
+    **dict.fromkeys(
+        ("allgather_object", "broadcast_object"), f"{_CORE}.objects"
+    ),
+    **dict.fromkeys(
+        (
+            "ProcessSet",
+            "add_process_set",
+            "add_process_sets",
+            "global_process_set",
+            "remove_process_set",
+        ),
+        f"{_CORE}.process_sets",
+    ),
+    **dict.fromkeys(
+        ("Adasum", "Average", "Max", "Min", "Product", "ReduceOp", "Sum"),
+        f"{_CORE}.reduce_ops",
+    ),
+    **dict.fromkeys(
+        ("start_timeline", "stop_timeline"), f"{_CORE}.timeline_recording"
+    ),
+    **dict.fromkeys(
+        (
+            "cross_rank",
+            "cross_size",
+            "is_homogeneous",
+            "is_initialized",
+            "local_rank",
+            "local_size",
+            "metrics",
+            "rank",
+            "size",
+        ),
+        f"{_CORE}.topology",
+    ),
+    "Compression": f"{__name__}.compression",
+    **dict.fromkeys(
+        (
+            "allgather",
+            "allgather_async",
+            "alltoall",
+            "alltoall_async",
+            "broadcast",
+            "broadcast_",
+            "broadcast_async",
+            "broadcast_async_",
+            "grouped_allgather",
+            "grouped_allgather_async",
+        ),
+        f"{__name__}.gathers",
+    ),
+    **dict.fromkeys(
+        ("HorovodInternalError", "barrier", "join"), f"{__name__}.horovod_names"
+    ),
+    **dict.fromkeys(("poll", "synchronize"), f"{__name__}.operations"),
+    **dict.fromkeys(
+        ("broadcast_optimizer_state", "broadcast_parameters"),
+        f"{__name__}.parameters",
+    ),
+    **dict.fromkeys(
+        (
+            "allreduce",
+            "allreduce_",
+            "allreduce_async",
+            "allreduce_async_",
+            "grouped_allreduce",
+            "grouped_allreduce_",
+            "grouped_allreduce_async",
+            "grouped_allreduce_async_",
+            "grouped_reducescatter",
+            "grouped_reducescatter_async",
+            "reducescatter",
+            "reducescatter_async",
+        ),
+        f"{__name__}.reductions",
+    ),
+    "sparse_allreduce_async": f"{__name__}.sparse",
+}
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "add_process_set",
+    "add_process_sets",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "metrics",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(__all__) | set(globals()))
