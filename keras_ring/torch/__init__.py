@@ -4,7 +4,7 @@
 import keras_ring.torch as kr
 
 kr.init()
-mean = kr.allreduce(tensor, name="mean")
+optimizer = kr.DistributedOptimizer(optimizer, model.named_parameters())
 ```
 
 It has the names and arguments of Horovod's binding for PyTorch. It imports
@@ -17,7 +17,12 @@ operations         handles, names, and what submits tensors to the runtime
 reduction_calls, gather_calls  what collectives of a kind have in common
 tensors            what the runtime must know of a tensor
 compression        narrower formats on the wire
+optimizer          `DistributedOptimizer`
+gradient_reducer   reduces gradients during the backward pass
+gradient_operations  reductions that are the same in each step
 parameters         shares parameters and the state of optimizers
+sync_batch_norm    batch normalization over all ranks
+samplers           divides data sets
 horovod_names      names of Horovod that the core does not have
 """
 
@@ -88,6 +93,7 @@ if TYPE_CHECKING:
         join,
     )
     from keras_ring.torch.operations import poll, synchronize
+    from keras_ring.torch.optimizer import DistributedOptimizer
     from keras_ring.torch.parameters import (
         broadcast_optimizer_state,
         broadcast_parameters,
@@ -106,7 +112,9 @@ if TYPE_CHECKING:
         reducescatter,
         reducescatter_async,
     )
+    from keras_ring.torch.samplers import ElasticSampler
     from keras_ring.torch.sparse import sparse_allreduce_async
+    from keras_ring.torch.sync_batch_norm import SyncBatchNorm
 
 _CORE = "keras_ring.core"
 # The module of each public name.
@@ -181,6 +189,7 @@ _HOMES = {
         ("HorovodInternalError", "barrier", "join"), f"{__name__}.horovod_names"
     ),
     **dict.fromkeys(("poll", "synchronize"), f"{__name__}.operations"),
+    "DistributedOptimizer": f"{__name__}.optimizer",
     **dict.fromkeys(
         ("broadcast_optimizer_state", "broadcast_parameters"),
         f"{__name__}.parameters",
@@ -202,13 +211,17 @@ _HOMES = {
         ),
         f"{__name__}.reductions",
     ),
+    "ElasticSampler": f"{__name__}.samplers",
     "sparse_allreduce_async": f"{__name__}.sparse",
+    "SyncBatchNorm": f"{__name__}.sync_batch_norm",
 }
 
 __all__ = [
     "Adasum",
     "Average",
     "Compression",
+    "DistributedOptimizer",
+    "ElasticSampler",
     "HorovodInternalError",
     "Max",
     "Min",
@@ -216,6 +229,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "add_process_sets",
     "allgather",

@@ -1,0 +1,64 @@
+"""`DistributedOptimizer` of PyTorch trains as one process does."""
+
+import pytest
+
+from tests.harness import run_ranks
+from tests.tiers import few
+from tests.torch import rank_optimizer
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        rank_optimizer.optimizers,
+        rank_optimizer.ways_to_divide,
+        rank_optimizer.ways_to_step,
+        rank_optimizer.unused_parameters,
+        rank_optimizer.rank_without_data,
+        rank_optimizer.turned_on_later,
+        rank_optimizer.two_optimizers,
+        rank_optimizer.schedules_and_scaling,
+        rank_optimizer.autocast,
+        rank_optimizer.convolutions,
+        rank_optimizer.checkpointed,
+        rank_optimizer.embeddings,
+        rank_optimizer.states,
+    ],
+)
+@pytest.mark.parametrize("num_ranks", few([2, 3, 4], "programs", 1))
+def test_ranks_train_as_one_process(function, num_ranks):
+    result = run_ranks(function, num_ranks, fresh=True)
+    assert result.values == [True] * num_ranks
+
+
+def test_wrong_optimizers_are_told():
+    first, second = run_ranks(
+        rank_optimizer.wrong_optimizers, 2, fresh=True
+    ).values
+    wanted = {
+        "type": ("TypeError", "Received: 'adam'"),
+        "twice": ("ValueError", "already"),
+        "names": ("ValueError", "same"),
+        "missing": ("ValueError", "3 of 4"),
+        "pairs": ("ValueError", "pairs of a name and a parameter"),
+        "passes": ("ValueError", "Received: 0"),
+        "groups": ("ValueError", "Received: -1"),
+        "grouped twice": ("ValueError", "in one of `groups` only"),
+        "predivide": ("ValueError", "2.0"),
+        "ranks": ("ValueError", "0.weight.1"),
+        "again": ("RuntimeError", "backward_passes_per_step"),
+    }
+    assert sorted(first) == sorted(wanted)
+    for found in (first, second):
+        for name, (kind, text) in wanted.items():
+            assert found[name] is not None, name
+            assert found[name][0] == kind, found[name]
+            assert text in found[name][1], found[name]
+
+
+def test_a_lost_rank_ends_a_training():
+    result = run_ranks(rank_optimizer.lost, 3, fresh=True, expect={1: -9})
+    for rank in (0, 2):
+        text, seconds = result.values[rank]
+        assert "rank 1" in text
+        assert seconds < 5
