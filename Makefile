@@ -13,7 +13,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
 .PHONY: demo check test test-long landed lint ptx check-ptx gpu-check-files \
         test-cpp test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
-        test-python test-quick test-tf215 test-package parity scale \
+        test-python test-quick test-tf215 test-torch test-package parity scale \
         at-length-model at-length-faults at-length-kills at-length-saves \
         at-length-chaos at-length-soak system-packages lab-packages \
         monitor-packages browser-packages engines docs docs-packages \
@@ -222,6 +222,27 @@ test-tf215: $(VENV_TF215)/.installed
 	PYTHONSAFEPATH=1 $(BIN_TF215)/python -m pytest -c tests/keras2/pytest.ini \
 	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/keras2
 
+# --- PyTorch, without TensorFlow ---
+
+VENV_TORCH := .venv-torch
+BIN_TORCH := $(VENV_TORCH)/bin
+
+$(VENV_TORCH)/.dependencies: requirements-torch.txt
+	$(PYTHON) -m venv $(VENV_TORCH)
+	$(BIN_TORCH)/python -m pip install --quiet -r requirements-torch.txt
+	touch $@
+
+$(VENV_TORCH)/.installed: $(VENV_TORCH)/.dependencies $(NATIVE_SOURCES) \
+  $(wildcard keras_ring/*.py keras_ring/*/*.py)
+	DIST_EXTRA_CONFIG=tools/torch.cfg PATH="$(abspath $(BIN_TORCH)):$$PATH" \
+	  $(BIN_TORCH)/python -m pip install --quiet --no-build-isolation \
+	  --no-deps --force-reinstall .
+	touch $@
+
+test-torch: $(VENV_TORCH)/.installed
+	PYTHONSAFEPATH=1 $(BIN_TORCH)/python -m pytest -c tests/torch/pytest.ini \
+	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/torch
+
 # --- Tables ---
 
 # docs/scale.md: what jobs do on hosts that are not there.
@@ -267,4 +288,4 @@ site-picture: browser-packages site
 	  docs/images/site.png
 
 clean:
-	rm -rf build dist *.egg-info keras_ring/*.so $(VENV) $(VENV_TF215)
+	rm -rf build dist *.egg-info keras_ring/*.so $(VENV) $(VENV_TF215) $(VENV_TORCH)

@@ -21,6 +21,10 @@ if _ROOT not in sys.path:
 from tests import tiers  # noqa: E402
 from tests.tiers import durations, path_map, selection  # noqa: E402
 from tests.tiers.changes import changed_paths, head  # noqa: E402
+from tests.tiers.environments import ENVIRONMENTS  # noqa: E402
+
+# They have an environment of their own, which has PyTorch.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["torch"]
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all
 # that tests start, of which some are sent it.
@@ -210,8 +214,8 @@ def _drawn_files(tier: str, seed: int | None) -> set[str] | None:
         return None
     paths = changed_paths()
     chosen: set[str] = set()
-    for keras2 in (False, True):
-        files = selection.python_files(paths, seed, keras2=keras2)
+    for folder in (None, *ENVIRONMENTS):
+        files = selection.python_files(paths, seed, folder)
         chosen.update(files.chosen)
     return chosen
 

@@ -18,6 +18,7 @@ RUN_ELSEWHERE = {
     "docs/engines/ray.md": "tests/engines/test_page.py",
     "docs/migration.md": "tests/keras/test_guide.py",
     "docs/mistakes.md": "tests/keras/test_mistakes.py",
+    "docs/pytorch.md": "tests/torch/test_documented.py",
     "docs/running.md": "tests/launcher/test_function.py",
     "docs/tutorial.md": "tests/keras/test_tutorial.py",
 }
@@ -65,18 +66,46 @@ def docstring_examples() -> list[Example]:
     kr = importlib.import_module("keras_ring")
     importlib.import_module("keras_ring.ray")
     core = importlib.import_module("keras_ring.core")
-    # What it does not share with the package.
-    own = [
-        name
-        for name in core.__all__
-        if getattr(core, name) is not getattr(kr, name, None)
+    return [
+        *_examples("kr", kr, [*kr.__all__, "ray"]),
+        *_examples("core", core, own_names(core)),
     ]
+
+
+def torch_examples() -> list[Example]:
+    """Returns the examples of the names that only `keras_ring.torch` has.
+
+    They need PyTorch.
+    """
+    torch = importlib.import_module("keras_ring.torch")
+    return _examples("torch", torch, own_names(torch))
+
+
+def own_names(package: ModuleType) -> list[str]:
+    """Returns the public names of a package that are not those of the core.
+
+    Of the core itself, those that `keras_ring` has not, or another.
+    """
+    if package.__name__ == "keras_ring.core":
+        kr = importlib.import_module("keras_ring")
+        return [
+            name
+            for name in package.__all__
+            if getattr(package, name) is not getattr(kr, name, None)
+        ]
+    return [
+        name
+        for name in package.__all__
+        if package._HOMES[name].startswith(package.__name__)
+    ]
+
+
+def _examples(
+    prefix: str, place: ModuleType, names: list[str]
+) -> list[Example]:
     return [
         Example(name, code)
-        for name, value in [
-            *_public("kr", kr, [*kr.__all__, "ray"]),
-            *_public("core", core, own),
-        ]
+        for name, value in _public(prefix, place, names)
         for code in blocks(inspect.getdoc(value) or "", "python")
     ]
 

@@ -29,6 +29,7 @@ _HOLD = {
     "engines": "MPI, Slurm, Kubernetes, …",
     "core": "a job, with NumPy alone",
     "tensorflow": "collectives of tensors",
+    "torch": "PyTorch",
     "keras": "models, optimizers, data, callbacks",
     "unchanged": "--auto",
     "launch": "starts, watches and ends ranks",

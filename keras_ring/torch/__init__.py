@@ -13,9 +13,9 @@ neither TensorFlow nor Keras. Names are resolved on first use.
 reductions, gathers  collectives of tensors, at once, asynchronous, in place
 derivatives        those with a derivative
 sparse             sums of sparse tensors
-operations         handles, names, and what submits tensors to the runtime
-reduction_calls, gather_calls  what collectives of a kind have in common
-tensors            what the runtime must know of a tensor
+operations         handles, names, submissions to the runtime
+reduction_calls, gather_calls  collectives of tensors that were checked
+tensors            memory, dtypes and devices of tensors
 compression        narrower formats on the wire
 optimizer          `DistributedOptimizer`
 gradient_reducer   reduces gradients during the backward pass

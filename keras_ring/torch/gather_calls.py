@@ -1,4 +1,4 @@
-"""What collectives that move PyTorch's tensors have in common."""
+"""Submits collectives that move PyTorch's tensors."""
 
 from __future__ import annotations
 

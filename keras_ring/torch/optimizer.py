@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class _Distributed(torch.optim.Optimizer):
-    """What `DistributedOptimizer` adds to the class of an optimizer."""
+    """The base of distributed optimizers, beside their own class."""
 
     # None on a rank that trains alone.
     _reducer: GradientReducer | None

@@ -1,4 +1,4 @@
-"""What reductions of PyTorch's tensors have in common."""
+"""Checks reductions of PyTorch's tensors, and submits them."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@
 
 takes the times of KIND from reports in JUnit's format, as `pytest --junitxml`
 and `ctest --output-junit` write them: `files` are files of pytest, `keras2`
-those of the lane of TensorFlow 2.15, `asan` and `tsan` tests of ctest. Tests
-that the reports do not have keep their times. `lanes` are seconds of whole
-lanes, which the gate takes with `--record`. Machines differ; what counts is
-which test takes longer than another.
+and `torch` those of environments of their own, `asan` and `tsan` tests of
+ctest. Tests that the reports do not have keep their times. `lanes` are seconds
+of whole lanes, which the gate takes with `--record`. Machines differ; what
+counts is which test takes longer than another.
 """
 
 import argparse
@@ -16,8 +16,10 @@ import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 
+from tests.tiers.environments import ENVIRONMENTS
+
 FILE = Path(__file__).with_name("durations.json")
-KINDS = ("files", "keras2", "asan", "tsan", "lanes")
+KINDS = ("files", *ENVIRONMENTS, "asan", "tsan", "lanes")
 
 
 def read(kind: str) -> dict[str, float]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from tests.tiers import durations, path_map, reach, selection
 from tests.tiers.changes import ROOT
+from tests.tiers.environments import ENVIRONMENTS, Environment
 
 _PYTHON = str(ROOT / ".venv/bin/python")
-_PYTHON_TF215 = str(ROOT / ".venv-tf215/bin/python")
 # Seconds of a lane whose time nobody has taken yet.
 _UNKNOWN = 60.0
 # Minutes of tests of the long tier that a change pulls.
@@ -65,7 +65,7 @@ def _pytest(
     run: Iterable[str],
     seconds: float,
     *,
-    keras2: bool = False,
+    environment: Environment | None = None,
     note: str = "",
 ) -> Lane:
     """Returns a lane of pytest.
@@ -75,17 +75,16 @@ def _pytest(
         options: Those that a test needs to run again.
         run: Those of this run as a whole.
         seconds: What it takes.
-        keras2: Whether it is in the lane of TensorFlow 2.15.
+        environment: That of a lane with another framework.
         note: How much of it.
     """
-    environment = {}
+    variables = {}
     command = [_PYTHON, "-m", "pytest"]
-    if keras2:
-        command = [_PYTHON_TF215, "-m", "pytest"]
-        command += ["-c", "tests/keras2/pytest.ini"]
-        command += ["--rootdir=.", "--confcutdir=."]
+    if environment is not None:
+        command = [str(ROOT / environment.python), "-m", "pytest"]
+        command += environment.options
         # The checkout holds a keras_ring, too.
-        environment["PYTHONSAFEPATH"] = "1"
+        variables["PYTHONSAFEPATH"] = "1"
     command += options
     return Lane(
         name,
@@ -94,7 +93,7 @@ def _pytest(
         note,
         "pytest",
         tuple(command),
-        environment=environment,
+        environment=variables,
     )
 
 
@@ -148,7 +147,8 @@ def gate(paths: list[str] | None, seed: int) -> list[Lane | Skipped]:
         lanes.append(_make("bazel", "bazel-analysis"))
     else:
         lanes.append(Skipped("bazel"))
-    lanes += _keras2(paths, seed)
+    for environment in ENVIRONMENTS.values():
+        lanes += _of_environment(environment, paths, seed)
     if touched("package"):
         lanes.append(_make("package", "test-package"))
     else:
@@ -178,22 +178,32 @@ def _python(paths: list[str] | None, seed: int) -> list[Lane | Skipped]:
     ]
 
 
-def _keras2(paths: list[str] | None, seed: int) -> list[Lane | Skipped]:
-    if reach.of_group("keras2", paths) is not reach.Reach.OWN:
-        return [Skipped("keras2")]
-    drawn = selection.python_files(paths, seed, keras2=True)
+def _of_environment(
+    environment: Environment, paths: list[str] | None, seed: int
+) -> list[Lane | Skipped]:
+    folder = environment.folder
+    if reach.of_group(folder, paths) is not reach.Reach.OWN:
+        return [Skipped(folder)]
+    drawn = selection.python_files(paths, seed, folder)
     count = f"{len(drawn.chosen)} of {len(drawn.chosen) + len(drawn.left)}"
     return [
-        _make("environment2", ".venv-tf215/.installed"),
+        _installed(environment),
         _pytest(
-            "keras2",
+            folder,
             ("--tier=gate", "--pull="),
-            (f"--draw={seed}", "-n", "2", "tests/keras2"),
+            (f"--draw={seed}", "-n", "2", f"tests/{folder}"),
             drawn.seconds / 2,
-            keras2=True,
+            environment=environment,
             note=f"{count} files that the change can touch",
         ),
     ]
+
+
+def _installed(environment: Environment) -> Lane:
+    return _make(
+        f"environment-{environment.folder}",
+        f"{environment.directory}/.installed",
+    )
 
 
 def _sanitized(paths: list[str] | None, seed: int) -> list[Lane | Skipped]:
@@ -282,14 +292,7 @@ def long(seed: int, fuzz_seconds: int) -> list[Lane | Skipped]:
         _ctest("cpp", "plain", (), seconds=durations.read("lanes")["cpp"]),
         *tests,
         _pytest("alone-all", ("--tier=long",), ("-m", "alone"), 300.0),
-        _make("environment2", ".venv-tf215/.installed"),
-        _pytest(
-            "keras2-all",
-            ("--tier=long",),
-            ("-n", "2", "tests/keras2"),
-            900.0,
-            keras2=True,
-        ),
+        *_environments(),
         _make("package", "test-package"),
         _make("bazel-tests", "test-bazel", seconds=900.0),
         asan,
@@ -303,3 +306,18 @@ def long(seed: int, fuzz_seconds: int) -> list[Lane | Skipped]:
         _make("parity", "parity", seconds=900.0),
         *at_length,
     ]
+
+
+def _environments() -> list[Lane]:
+    lanes = []
+    for environment in ENVIRONMENTS.values():
+        folder = environment.folder
+        tests = _pytest(
+            f"{folder}-all",
+            ("--tier=long",),
+            ("-n", "2", f"tests/{folder}"),
+            durations.read("lanes").get(f"{folder}-all", 900.0),
+            environment=environment,
+        )
+        lanes += [_installed(environment), tests]
+    return lanes

@@ -75,6 +75,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "docs/tutorial.md": frozenset({"examples"}),
     "mkdocs.yml": NONE,
     "requirements-docs.txt": NONE,
+    "requirements-torch.txt": NONE,
     "README.md": frozenset({"examples"}),
     ".ci/landed": NONE,
     ".gitignore": NONE,
@@ -95,6 +96,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tools/screenshot.py": NONE,
     "tools/site/": NONE,
     "tools/test_package.sh": NONE,
+    "tools/torch.cfg": NONE,
     # Wrong, it leaves nothing to test.
     "tools/build_core.sh": NONE,
     "tools/build_backend.py": NONE,

@@ -4,42 +4,45 @@ from collections.abc import Iterable
 
 from tests.tiers import durations, reach
 from tests.tiers.draw import Drawn, draw
+from tests.tiers.environments import ENVIRONMENTS
 
 # Seconds of tests, of two workers or two cores together.
 PYTHON_BUDGET = 1000.0
-KERAS2_BUDGET = 200.0
 SANITIZER_BUDGET = 240.0
-# Of Keras 2, what has a lane of its own.
-_KERAS2 = "keras2"
 
 
-def _files(keras2: bool) -> list[str]:
+def _files(folder: str | None) -> list[str]:
     paths = (
         path.relative_to(reach.TESTS).as_posix()
         for path in reach.TESTS.rglob("test_*.py")
     )
-    return [path for path in paths if path.startswith(_KERAS2) is keras2]
+    return [path for path in paths if _environment_of(path) == folder]
+
+
+def _environment_of(path: str) -> str | None:
+    folder = path.partition("/")[0]
+    return folder if folder in ENVIRONMENTS else None
 
 
 def python_files(
-    paths: Iterable[str] | None, seed: int, *, keras2: bool = False
+    paths: Iterable[str] | None, seed: int, folder: str | None = None
 ) -> Drawn:
     """Draws files of Python tests.
 
     Args:
         paths: What has changed; None if it cannot be told.
         seed: Of the draw.
-        keras2: Whether it is for the lane of TensorFlow 2.15.
+        folder: That of an environment of its own; None for all other files.
     """
     changed = None if paths is None else sorted(paths)
-    files = _files(keras2)
+    files = _files(folder)
     must = {file for file in files if f"tests/{file}" in (changed or ())}
     must |= {file for file in files if file.startswith(reach.ALWAYS)}
     return draw(
         files,
         lambda file: reach.of_file(file, changed),
-        durations.read("keras2" if keras2 else "files"),
-        KERAS2_BUDGET if keras2 else PYTHON_BUDGET,
+        durations.read(folder or "files"),
+        ENVIRONMENTS[folder].budget if folder else PYTHON_BUDGET,
         seed,
         must,
     )

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import keras_ring as kr
-from keras_ring import core
+from keras_ring import core, torch
+from tests.documented import own_names
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tags that make a browser fetch what the attribute names. A link that a reader
@@ -230,16 +231,13 @@ def public():
             yield f"{name}.{inner}"
 
 
-def of_core():
-    """Returns the names of the core that the package has not, or another."""
-    return {
-        f"core.{name}"
-        for name in core.__all__
-        if getattr(core, name) is not getattr(kr, name, None)
-    }
+def of(package):
+    """Returns the names that a package of a framework does not share."""
+    place = package.__name__.removeprefix("keras_ring.")
+    return {f"{place}.{name}" for name in own_names(package)}
 
 
 def test_the_reference_has_each_public_name_once():
     found = documented()
     assert len(found) == len(set(found))
-    assert set(found) == {*public(), *of_core(), "ray.run"}
+    assert set(found) == {*public(), *of(core), *of(torch), "ray.run"}

@@ -1,0 +1,14 @@
+"""The examples of PyTorch run as a user starts them."""
+
+import pytest
+
+from tests.harness import examples
+from tests.tiers import few
+
+
+@pytest.mark.parametrize("num_ranks", few([2, 1, 4], "examples", 1))
+def test_torch_digits(num_ranks):
+    accuracy, _ = examples.last_lines(
+        num_ranks, "torch_digits.py", "--epochs=6"
+    )
+    assert accuracy > 0.9
