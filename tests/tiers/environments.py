@@ -16,11 +16,14 @@ class Environment:
             `durations.json` as well.
         directory: The virtual environment, in the checkout.
         budget: Seconds of tests that the gate draws, of two workers together.
+        is_only: Whether the tests run nowhere else. Those of Keras 2 also run
+            where all others do, on `tf_keras`.
     """
 
     folder: str
     directory: str
     budget: float
+    is_only: bool
 
     @property
     def python(self) -> str:
@@ -39,7 +42,7 @@ class Environment:
 ENVIRONMENTS = {
     each.folder: each
     for each in (
-        Environment("keras2", ".venv-tf215", 200.0),
-        Environment("torch", ".venv-torch", 120.0),
+        Environment("keras2", ".venv-tf215", 200.0, is_only=False),
+        Environment("torch", ".venv-torch", 120.0, is_only=True),
     )
 }

@@ -270,6 +270,7 @@ def long(seed: int, fuzz_seconds: int) -> list[Lane | Skipped]:
             durations.read("lanes").get(f"python-{group}", 600.0),
         )
         for group in sorted((*reach.ROOMS, *reach.ALWAYS))
+        if group not in ENVIRONMENTS or not ENVIRONMENTS[group].is_only
     ]
     whole = {"KERAS_RING_ALL_TESTS": "ON"}
     asan, tsan = (
