@@ -50,8 +50,9 @@ class Report:
 
 
 def _check_packages(report: Report) -> None:
-    # Imported here, because it is slow to load and only this check needs it.
-    from importlib import metadata
+    # Imported here, because they are slow to load and only this check needs
+    # them.
+    from importlib import metadata, util
 
     report.facts["Python"] = platform.python_version()
     try:
@@ -59,11 +60,19 @@ def _check_packages(report: Report) -> None:
     except metadata.PackageNotFoundError:
         report.facts["keras_ring"] = None
         report.missing.append(f"keras_ring is not installed: {_INSTALL}")
-    for module, name, package in (
-        ("numpy", "NumPy", "numpy"),
-        ("tensorflow", "TensorFlow", "tensorflow, or tensorflow-cpu"),
-        ("keras", "Keras", "keras"),
+    needs_tensorflow = util.find_spec("torch") is None
+    for module, name, package, is_needed in (
+        ("numpy", "NumPy", "numpy", True),
+        (
+            *("tensorflow", "TensorFlow", "tensorflow, or tensorflow-cpu"),
+            needs_tensorflow,
+        ),
+        ("keras", "Keras", "keras", needs_tensorflow),
+        ("torch", "PyTorch", "torch", False),
     ):
+        if not is_needed and util.find_spec(module) is None:
+            report.facts[name] = None
+            continue
         try:
             found = importlib.import_module(module)
         except Exception as error:
