@@ -18,6 +18,7 @@ from keras_ring.core.reduce_ops import Average, ReduceOp
 from keras_ring.torch import parameters
 from keras_ring.torch.compression import Compression
 from keras_ring.torch.gradient_reducer import GradientReducer
+from keras_ring.torch.parameter_check import ParameterCheck
 from keras_ring.torch.reduction_calls import Reduction
 
 Named = list[tuple[str, Tensor]]
@@ -30,6 +31,7 @@ class _Distributed(torch.optim.Optimizer):
 
     # None on a rank that trains alone.
     _reducer: GradientReducer | None
+    _check: ParameterCheck
     _prefix: str
     _parameter_names: dict[Tensor, str]
     _skips: bool
@@ -42,6 +44,9 @@ class _Distributed(torch.optim.Optimizer):
         returns, and at the latest in `step()`.
         """
         self._was_synchronized = True
+        self._complete()
+
+    def _complete(self) -> None:
         if self._reducer is not None and not self._reducer.is_complete:
             self._reducer.complete()
 
@@ -145,7 +150,10 @@ def DistributedOptimizer(
     its class as a base of the new one. It gets the methods `synchronize`,
     `skip_synchronize`, `no_sync` and `set_backward_passes_per_step`.
 
-    The parameters get the values of the lowest rank of the process set. Layers
+    The parameters get the values of the lowest rank of the process set. If a
+    rank changes its own, or its learning rate, later, that is an error at one
+    of the next steps: before the first, second, fourth and so on up to the
+    1024th, and then once in 1024, ranks compare them. Layers
     such as batch normalization have buffers besides, which
     `kr.broadcast_parameters(model.state_dict(), root_rank=0)` shares.
 
@@ -236,6 +244,9 @@ def DistributedOptimizer(
         )
         for group in divided:
             reducer.add([names[p] for p in group], group)
+        optimizer._check = ParameterCheck(
+            f"{prefix}parameters", optimizer, names, process_set
+        )
         optimizer.register_step_pre_hook(_before_step)
         optimizer.register_step_post_hook(_after_step)
     base = type(optimizer)
@@ -258,6 +269,11 @@ def _before_step(
     It is a hook of the optimizer, because a scheduler that was made before may
     have wrapped `step` of the former class.
     """
+    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    if closure is None and not optimizer._skips:
+        optimizer._complete()
+    # After the gradients: a rank without any waits for those of others here.
+    optimizer._check.before_step()
     if optimizer._skips:
         return None
     if optimizer._was_synchronized:
@@ -268,16 +284,12 @@ def _before_step(
             "returns.",
             stacklevel=4,
         )
-    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if closure is None:
-        if not optimizer._reducer.is_complete:
-            optimizer._reducer.complete()
         return None
 
     def completed() -> Any:
         loss = closure()
-        if not optimizer._reducer.is_complete:
-            optimizer._reducer.complete()
+        optimizer._complete()
         return loss
 
     return (args[0], completed), {

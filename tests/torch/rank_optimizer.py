@@ -547,6 +547,26 @@ def states():
     return True
 
 
+def apart(what):
+    """Returns the error when one rank changes its model, and the step."""
+    rank, _ = init()
+    model = dense()
+    optimizer = kr.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1), model.named_parameters()
+    )
+    try:
+        for step, (x, y) in enumerate(batches(100, 6), 1):
+            if step == 10 and rank == 1:
+                with torch.no_grad():
+                    if what == "parameter":
+                        model[2].bias[1] += 1e-9
+                    else:
+                        optimizer.param_groups[0]["lr"] = 0.2
+            plain(model, optimizer, part(x), part(y), True)
+    except errors.ConsistencyError as error:
+        return step, str(error)
+
+
 def _same(one, two):
     if isinstance(one, torch.Tensor):
         return torch.equal(one, two)

@@ -56,6 +56,21 @@ def test_wrong_optimizers_are_told():
             assert text in found[name][1], found[name]
 
 
+@pytest.mark.parametrize(
+    ("what", "texts"),
+    [
+        ("parameter", ("parameter '2.bias'", "of checksum")),
+        ("rate", ("the learning rate of parameter group 0 is 0.1", "and 0.2")),
+    ],
+)
+def test_a_rank_that_trains_another_model_is_told(what, texts):
+    result = run_ranks(rank_optimizer.apart, 2, args=(what,), fresh=True)
+    for step, text in result.values:
+        assert step == 16
+        assert "on rank 0" in text and "on rank 1" in text
+        assert all(each in text for each in texts), text
+
+
 def test_a_lost_rank_ends_a_training():
     result = run_ranks(rank_optimizer.lost, 3, fresh=True, expect={1: -9})
     for rank in (0, 2):
