@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,47 +50,59 @@ class GradientOperations:
                 raises it if the reduction fails.
         """
         values = [
-            torch.view_as_real(each) if each.is_complex() else each.detach()
+            torch.view_as_real(each) if each.is_complex() else each
             for each in gradients
         ]
-        ordered = [tensors.in_order(value) for value in values]
-        views = [view for view in ordered if view is not None]
+        views = [
+            view
+            for value in values
+            if (view := tensors.in_order(value)) is not None
+        ]
         if not self._is_native or len(views) < len(values):
-            handle = reduction_calls.allreduce(
-                values, self._name, self._reduction, in_place=True
-            )
-            return lambda: handle.wait() and None
-        form = tuple((view.shape, view.dtype, view.device) for view in views)
+            return self._submit_copies(values)
         core = native.core()
         addresses = [view.data_ptr() for view in views]
+        form = tuple([(view.shape, view.dtype) for view in views])
         device = views[0].device
         try:
-            operation = self._operations.get(form)
+            operation = self._operations.get((device, form))
             if operation is None:
-                operation = self._make(form)
+                operation = self._make(device, form)
             operation.start(
                 addresses, addresses, views, **tensors.placed(device)
             )
         except core.StatusError as error:
             raise failures.error_of(*error.args) from None
+        return functools.partial(_wait, operation)
+
+    def _submit_copies(self, values: Sequence[Tensor]) -> Waiter:
+        handle = reduction_calls.allreduce(
+            values, self._name, self._reduction, in_place=True
+        )
 
         def wait() -> None:
-            try:
-                operation.wait()
-            except core.StatusError as error:
-                raise failures.error_of(*error.args) from None
+            handle.wait()
 
         return wait
 
-    def _make(self, form: tuple[Any, ...]) -> Any:
-        dtypes = [dtype for _, dtype, _ in form]
+    def _make(
+        self, device: torch.device, form: Sequence[tuple[Any, torch.dtype]]
+    ) -> Any:
         operation = native.core().Operation(
             process_sets.id_of(self._reduction.process_set),
             self._name,
             int(Kind.allreduce),
-            [(tensors.number_of(d), tuple(shape)) for shape, d, _ in form],
-            device=tensors.kind_of(form[0][2]),
-            **self._reduction.settings(dtypes),
+            [(tensors.number_of(d), tuple(shape)) for shape, d in form],
+            device=tensors.kind_of(device),
+            **self._reduction.settings([dtype for _, dtype in form]),
         )
-        self._operations[form] = operation
+        self._operations[device, form] = operation
         return operation
+
+
+def _wait(operation: Any) -> None:
+    core = native.core()
+    try:
+        operation.wait()
+    except core.StatusError as error:
+        raise failures.error_of(*error.args) from None
