@@ -15,14 +15,15 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 
-import target_tensorflow  # noqa: E402
+import target_frameworks  # noqa: E402
 
 
 class CMakeBuild(build_ext):
     """Builds the core and its adapters, and puts all beside `_core`.
 
     The builds are kept: one of the core, one for each Python and one for each
-    TensorFlow. So a wheel after an editable install compiles nothing.
+    version of a framework. So a wheel after an editable install compiles
+    nothing.
     """
 
     def build_extension(self, ext: Extension) -> None:
@@ -42,26 +43,30 @@ class CMakeBuild(build_ext):
                 "pybind11_DIR": pybind11.get_cmake_dir(),
             },
         )
-        tensorflow = target_tensorflow.facts()
-        if tensorflow is None:
-            return
-        minor = "_".join(tensorflow.version.split(".")[:2])
-        self._build(
-            ROOT / "tf_ops",
-            builds / f"tensorflow-{minor}",
-            package,
-            {
-                **core,
-                "TF_MINOR": minor,
-                "TF_INCLUDE_DIR": tensorflow.include_dir,
-                "TF_LIBRARY_DIR": tensorflow.library_dir,
-                "TF_DEFINITIONS": [
-                    flag[2:]
-                    for flag in tensorflow.flags
-                    if flag.startswith("-D")
-                ],
-            },
-        )
+        for name, prefix, sources, facts in (
+            (
+                *("tensorflow", "TF", ROOT / "tf_ops"),
+                target_frameworks.tensorflow_facts(),
+            ),
+            (
+                *("torch", "TORCH", ROOT / "keras_ring" / "torch"),
+                target_frameworks.torch_facts(),
+            ),
+        ):
+            if facts is None:
+                continue
+            self._build(
+                sources,
+                builds / f"{name}-{facts.minor}",
+                package,
+                {
+                    **core,
+                    f"{prefix}_MINOR": facts.minor,
+                    f"{prefix}_INCLUDE_DIR": facts.include_dir,
+                    f"{prefix}_LIBRARY_DIR": facts.library_dir,
+                    f"{prefix}_DEFINITIONS": facts.definitions,
+                },
+            )
 
     def _build(
         self,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import target_tensorflow
+import target_frameworks
 from setuptools import build_meta
 from setuptools.build_meta import (
     build_editable,
@@ -29,7 +29,7 @@ def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
     """Returns what a wheel needs to be built, beyond pyproject.toml."""
     return [
         *build_meta.get_requires_for_build_wheel(config_settings),
-        *target_tensorflow.requirements(),
+        *target_frameworks.requirements(),
     ]
 
 
@@ -37,5 +37,5 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
     """Returns what an editable install needs to be built."""
     return [
         *build_meta.get_requires_for_build_editable(config_settings),
-        *target_tensorflow.requirements(),
+        *target_frameworks.requirements(),
     ]

@@ -21,7 +21,7 @@ def train(task):
 
         from keras_ring.core import native
 
-        refusal = native.install_arena(tf.__version__, 1)
+        refusal = native.install_arena("arena", tf.__version__, 1)
         if refusal:
             raise RuntimeError(refusal)
     import keras

@@ -400,7 +400,8 @@ const Row kRows[] = {
      NameField<&Options::helper_thread, kAutoOrSwitch>,
      ShowText<&Options::helper_thread>, false},
     {"ZERO_COPY", "0 or 1",
-     "Whether TensorFlow's tensors are put where the other ranks of the host "
+     "Whether tensors of TensorFlow and PyTorch are put where the other ranks "
+     "of the host "
      "can read them, so that large ones are reduced without being copied.",
      SwitchField<&Options::zero_copy>, ShowSwitch<&Options::zero_copy>, false},
     {"TLS", "0 or 1",

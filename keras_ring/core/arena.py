@@ -32,12 +32,27 @@ def prepare() -> None:
     """
     # Only these variables are read here. The native options read all others,
     # but most programs that import keras_ring need not load them.
+    if _may_have_several_ranks():
+        import_hooks.frameworks.after("tensorflow", _install)
+
+
+def num_ranks() -> int:
+    """Returns the number of ranks whose tensors should be in arenas, or 0.
+
+    It may be called before `init()`.
+    """
+    return _zero_copy_ranks() if _may_have_several_ranks() else 0
+
+
+def _zero_copy_ranks() -> int:
+    return int(native.core().zero_copy_ranks(_size_of_engine()))
+
+
+def _may_have_several_ranks() -> bool:
     if parent_rank.found(os.environ) is not None:
-        return
+        return False
     size = os.environ.get(contract.SIZE, "")
-    if size == "1" or (not size and not _size_of_engine()):
-        return
-    import_hooks.frameworks.after("tensorflow", _install)
+    return bool(size or _size_of_engine()) and size != "1"
 
 
 def _size_of_engine() -> int:
@@ -67,9 +82,9 @@ def _install() -> None:
     if native.mismatch_with(version):
         return  # said elsewhere
     try:
-        num_ranks = native.core().zero_copy_ranks(_size_of_engine())
-        if num_ranks:
-            _refusal = native.install_arena(version, num_ranks)
+        ranks = _zero_copy_ranks()
+        if ranks:
+            _refusal = native.install_arena("arena", version, ranks)
     except errors.BuildMismatchError:
         return  # `init()` says so; an import of TensorFlow goes on
     except OSError as error:

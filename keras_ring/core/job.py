@@ -285,6 +285,7 @@ def _versions() -> list[str]:
         f"keras_ring={_version.__version__}",
         f"tensorflow={tensorflow_package.installed_version()}",
         f"keras={_version_of('keras')}",
+        f"torch={_version_of('torch')}",
         f"python={platform.python_version()}",
     ]
 

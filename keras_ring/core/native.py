@@ -41,21 +41,22 @@ def core() -> Any:
 
 
 def library_path(kind: str, version: str) -> Path:
-    """Returns the path of a library for a TensorFlow, whether it exists or not.
+    """Returns the path of a library for a framework, whether it exists or not.
 
     Args:
-        kind: String: `"tf"`, `"xla"` or `"arena"`.
-        version: String, the version of TensorFlow, such as `"2.21.0"`.
+        kind: String: `"tf"`, `"xla"` or `"arena"` for TensorFlow, or `"torch"`.
+        version: String, the version of the framework, such as `"2.21.0"`.
     """
     suffix = _minor(version).replace(".", "_")
     return _PACKAGE / f"libkeras_ring_{kind}_{suffix}.so"
 
 
-def install_arena(version: str, job_size: int) -> str:
-    """Puts TensorFlow's tensors into shared memory from now on.
+def install_arena(kind: str, version: str, job_size: int) -> str:
+    """Puts a framework's tensors into shared memory from now on.
 
     Args:
-        version: String, the version of the imported TensorFlow.
+        kind: String: `"arena"` for TensorFlow, or `"torch"`.
+        version: String, the version of the imported framework.
         job_size: Integer, the number of ranks.
 
     Returns:
@@ -65,9 +66,9 @@ def install_arena(version: str, job_size: int) -> str:
         OSError: If the library of the allocator cannot be loaded.
     """
     core()
-    # This library has no ops and is not loaded by `tf.load_op_library`, because
-    # this runs at the end of TensorFlow's own import.
-    path = library_path("arena", version)
+    # That of TensorFlow has no ops and is not loaded by `tf.load_op_library`,
+    # because this runs at the end of TensorFlow's own import.
+    path = library_path(kind, version)
     install = ctypes.CDLL(str(path)).KerasRingInstallArena
     install.restype = ctypes.c_char_p
     install.argtypes = [ctypes.c_int]

@@ -16,9 +16,11 @@ sparse             sums of sparse tensors
 operations         handles, names, submissions to the runtime
 reduction_calls, gather_calls  collectives of tensors that were checked
 tensors            memory, dtypes and devices of tensors
+arena              PyTorch's allocator, in memory that other ranks read
 compression        narrower formats on the wire
 optimizer          `DistributedOptimizer`
 gradient_reducer   reduces gradients during the backward pass
+parameter_check    compares parameters between ranks
 gradient_operations  reductions that are the same in each step
 parameters         shares parameters and the state of optimizers
 sync_batch_norm    batch normalization over all ranks
@@ -30,6 +32,8 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from keras_ring.core import installs as _installs
 
 if TYPE_CHECKING:
     from keras_ring.core.builds import (
@@ -117,6 +121,17 @@ if TYPE_CHECKING:
     from keras_ring.torch.sync_batch_norm import SyncBatchNorm
 
 _CORE = "keras_ring.core"
+
+
+def _prepare() -> None:
+    """Prepares a start of a job: PyTorch's tensors go into the arena."""
+    from keras_ring.torch import arena
+
+    arena.install()
+
+
+_installs.before_start(_prepare)
+
 # The module of each public name.
 _HOMES = {
     **dict.fromkeys(

@@ -18,7 +18,7 @@ from keras_ring.core import native
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import target_tensorflow  # noqa: E402
+import target_frameworks  # noqa: E402
 
 _FOLDER = "KERAS_RING_TEST_FAKE_GPU"
 _KINDS = (
@@ -45,11 +45,10 @@ def build() -> Path:
 
     They are kept: a second build takes a second.
     """
-    tensorflow = target_tensorflow.facts()
-    minor = "_".join(tensorflow.version.split(".")[:2])
+    tensorflow = target_frameworks.tensorflow_facts()
+    minor = tensorflow.minor
     core = ROOT / "build" / "core"
     folder = ROOT / "build" / f"fake-gpu-tf{minor}"
-    definitions = [f[2:] for f in tensorflow.flags if f.startswith("-D")]
     settings = {
         "CORE_DIR": core,
         "FAKE_GPU_TYPE": device_type(),
@@ -57,7 +56,7 @@ def build() -> Path:
         "TF_MINOR": minor,
         "TF_INCLUDE_DIR": tensorflow.include_dir,
         "TF_LIBRARY_DIR": tensorflow.library_dir,
-        "TF_DEFINITIONS": ";".join(definitions),
+        "TF_DEFINITIONS": ";".join(tensorflow.definitions),
     }
     _cmake("--build", str(core), "--target", "keras_ring_static")
     _cmake(

@@ -101,7 +101,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tools/build_core.sh": NONE,
     "tools/build_backend.py": NONE,
     "tools/check_source_archive.py": NONE,
-    "tools/target_tensorflow.py": NONE,
+    "tools/target_frameworks.py": NONE,
     "tools/fuzz.sh": _SANITIZED,
     "tools/make_fuzz_corpus.sh": NONE,
     "tools/test_cpp.sh": _SANITIZED,

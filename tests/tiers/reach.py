@@ -226,7 +226,7 @@ LANES: dict[str, tuple[str, ...]] = {
         "keras_ring/observe/report/templates/",
         *("keras_ring/core/native.py", "keras_ring/core/builds.py"),
         *("keras_ring/_version.py", "keras_ring/__init__.py"),
-        *("tools/build_backend.py", "tools/target_tensorflow.py"),
+        *("tools/build_backend.py", "tools/target_frameworks.py"),
         "tools/check_source_archive.py",
     ),
 }

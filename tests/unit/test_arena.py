@@ -63,8 +63,8 @@ class Core:
 
 
 def test_a_library_that_does_not_load_is_a_reason(monkeypatch):
-    def install(version, num_ranks):
-        assert (version, num_ranks) == (tf.__version__, 2)
+    def install(kind, version, num_ranks):
+        assert (kind, version, num_ranks) == ("arena", tf.__version__, 2)
         raise OSError("no such file")
 
     monkeypatch.setattr(native, "core", Core)

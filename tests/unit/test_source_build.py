@@ -24,7 +24,7 @@ def _load(name):
     return module
 
 
-target = _load("target_tensorflow")
+target = _load("target_frameworks")
 source_archive = _load("check_source_archive")
 
 
@@ -75,7 +75,7 @@ def test_the_archive_has_what_the_build_reads(archive):
     names, _ = archive
     needed = {
         *("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"),
-        *("setup.py", "tools/build_backend.py", "tools/target_tensorflow.py"),
+        *("setup.py", "tools/build_backend.py", "tools/target_frameworks.py"),
     }
     for folder in ("csrc", "tf_ops", "tools/cmake", "keras_ring"):
         for path in (ROOT / folder).rglob("*"):
@@ -136,8 +136,8 @@ def _requirements(python, hidden, **variables):
         "import sys\n"
         "from importlib import metadata\n"
         "assert not [d for d in metadata.distributions()]\n"
-        "import target_tensorflow\n"
-        "print(target_tensorflow.requirements())\n"
+        "import target_frameworks\n"
+        "print(target_frameworks.requirements())\n"
     )
     path = os.pathsep.join([str(hidden), str(TOOLS)])
     return subprocess.run(
@@ -179,7 +179,7 @@ def test_another_framework_needs_no_tensorflow(tmp_path, monkeypatch):
     assert f"building without TensorFlow: {python} has torch" in asked.stderr
     monkeypatch.setenv("KERAS_RING_BUILD_PYTHON", python)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert target.facts() is None
+    assert target.tensorflow_facts() is None
 
 
 def test_that_of_another_environment_that_is_named(tmp_path):
@@ -222,7 +222,7 @@ def test_what_a_tool_builds_for(command, variables, expected, tmp_path):
 
 
 def test_facts_of_this_environment():
-    facts = target.facts()
+    facts = target.tensorflow_facts()
     assert facts.version == metadata.version("tensorflow")
     assert (Path(facts.include_dir) / "tensorflow").is_dir()
     assert list(Path(facts.library_dir).glob("libtensorflow_framework.so*"))

@@ -1,12 +1,11 @@
-"""Finds the TensorFlow to build for: that of the environment that is to run it.
+"""Finds the frameworks to build for: those of the environment that runs it.
 
 A tool that builds a package does so apart from that environment, so that what
 is installed there is not seen. The newest TensorFlow would be fetched, built
 for, and not be the one that runs: its C++ interface differs from one minor
 version to the next. But a build needs no more of TensorFlow than its headers
 and libraries, and these can be read where they are. Where there is none, the
-newest of the range is fetched, unless the environment has another framework for
-which nothing has to be compiled.
+newest of the range is fetched, unless the environment has PyTorch.
 
 pip runs a build in the interpreter of the environment itself, with another
 path. uv and `python -m build` make an environment, and their own process says
@@ -30,11 +29,11 @@ VARIABLE = "KERAS_RING_BUILD_PYTHON"
 
 # Distributions that are TensorFlow, and those that need no TensorFlow.
 _NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
-_OTHERS = ("torch",)
-_LOOK = f"""
+_TORCH = ("torch",)
+_LOOK = """
 import json, sys
 from importlib import metadata
-for name in {(*_NAMES, *_OTHERS)!r}:
+for name in sys.argv[1:]:
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -42,7 +41,7 @@ for name in {(*_NAMES, *_OTHERS)!r}:
     print(json.dumps([name, version, sys.version_info[:2]]))
     break
 """
-_FACTS = """
+_TENSORFLOW_FACTS = """
 import json
 import tensorflow as tf
 print(json.dumps([
@@ -50,6 +49,17 @@ print(json.dumps([
     tf.sysconfig.get_include(),
     tf.sysconfig.get_lib(),
     tf.sysconfig.get_compile_flags(),
+]))
+"""
+_TORCH_FACTS = """
+import json, os
+import torch
+place = os.path.dirname(torch.__file__)
+print(json.dumps([
+    torch.__version__,
+    os.path.join(place, "include"),
+    os.path.join(place, "lib"),
+    [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"],
 ]))
 """
 # What `uv pip install` is told the environment by.
@@ -70,15 +80,10 @@ class Installed:
     name: str
     version: str
 
-    @property
-    def is_tensorflow(self) -> bool:
-        """Whether it is a TensorFlow."""
-        return self.name in _NAMES
-
 
 @dataclass(frozen=True)
 class Facts:
-    """What the build must know of a TensorFlow.
+    """What the build must know of a framework.
 
     Args:
         version: Such as `"2.21.0"`.
@@ -92,45 +97,71 @@ class Facts:
     library_dir: str
     flags: tuple[str, ...]
 
+    @property
+    def minor(self) -> str:
+        """The minor version, as in names of libraries: `"2_21"`."""
+        return "_".join(self.version.split(".")[:2])
+
+    @property
+    def definitions(self) -> list[str]:
+        """What `flags` define."""
+        return [flag[2:] for flag in self.flags if flag.startswith("-D")]
+
 
 def requirements() -> list[str]:
     """Returns what the build environment must have of TensorFlow."""
     found = find()
-    if found is None:
-        _say(f"there is no TensorFlow: building for the newest of {RANGE}")
-        return [f"tensorflow{RANGE}"]
-    if not found.is_tensorflow:
-        _say(f"building without TensorFlow: {found.python} has {found.name}")
+    if found is not None:
+        _say(
+            f"building for {found.name} {found.version}, which "
+            f"{found.python} has"
+        )
         return []
-    _say(f"building for {found.name} {found.version}, which {found.python} has")
-    return []
+    other = find(_TORCH)
+    if other is not None:
+        _say(f"building without TensorFlow: {other.python} has {other.name}")
+        return []
+    _say(f"there is no TensorFlow: building for the newest of {RANGE}")
+    return [f"tensorflow{RANGE}"]
 
 
-def facts() -> Facts | None:
+def tensorflow_facts() -> Facts | None:
     """Returns what the build must know: of this environment, or its target.
 
     Returns:
         `Facts`, or `None` for a build without TensorFlow.
 
     Raises:
-        SystemExit: If there is no TensorFlow.
+        SystemExit: If there is neither TensorFlow nor another framework.
     """
     if importlib.util.find_spec("tensorflow") is not None:
-        command = [sys.executable]
-    else:
-        found = find()
-        if found is None:
-            sys.exit(
-                f"keras_ring is built for a TensorFlow {RANGE}, and "
-                f"{sys.executable} has none: pip install tensorflow, or "
-                "tensorflow-cpu"
-            )
-        if not found.is_tensorflow:
-            return None
+        return _facts([sys.executable], _TENSORFLOW_FACTS)
+    found = find()
+    if found is not None:
         # Without what leads the interpreter to the build environment.
-        command = [found.python, "-E"]
+        return _facts([found.python, "-E"], _TENSORFLOW_FACTS)
+    if find(_TORCH) is None:
+        sys.exit(
+            f"keras_ring is built for a TensorFlow {RANGE}, and "
+            f"{sys.executable} has none: pip install tensorflow, or "
+            "tensorflow-cpu"
+        )
+    return None
+
+
+def torch_facts() -> Facts | None:
+    """Returns what the build must know of PyTorch, or `None` without it."""
+    found = find(_TORCH)
+    if found is None:
+        return None
+    facts = _facts([found.python, "-E"], _TORCH_FACTS)
+    # A package for those who only run PyTorch may have no headers.
+    return facts if os.path.isdir(f"{facts.include_dir}/c10") else None
+
+
+def _facts(command: list[str], code: str) -> Facts:
     told = subprocess.run(
-        [*command, "-c", _FACTS],
+        [*command, "-c", code],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
         text=True,
@@ -142,10 +173,14 @@ def facts() -> Facts | None:
     return Facts(version, include_dir, library_dir, tuple(flags))
 
 
-def find() -> Installed | None:
-    """Returns the framework of the environment that is built for."""
+def find(names: tuple[str, ...] = _NAMES) -> Installed | None:
+    """Returns a framework of the environment that is built for.
+
+    Args:
+        names: Those of its distributions. Defaults to those of TensorFlow.
+    """
     for python in _interpreters(os.environ):
-        found = _look(python)
+        found = _look(python, names)
         if found is not None:
             return found
     return None
@@ -204,10 +239,10 @@ def _python_of(environment: str) -> str:
     return os.path.join(environment, "bin", "python")
 
 
-def _look(python: str) -> Installed | None:
+def _look(python: str, names: tuple[str, ...]) -> Installed | None:
     try:
         told = subprocess.run(
-            [python, "-E", "-c", _LOOK],
+            [python, "-E", "-c", _LOOK, *names],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             check=True,
