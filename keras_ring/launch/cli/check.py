@@ -49,10 +49,19 @@ class Report:
         return not self.missing
 
 
+def _is_there(module: str) -> bool:
+    """Returns whether a package can be imported; a mere folder is none."""
+    from importlib import util
+
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    spec = util.find_spec(module)
+    return spec is not None and spec.origin is not None
+
+
 def _check_packages(report: Report) -> None:
-    # Imported here, because they are slow to load and only this check needs
-    # them.
-    from importlib import metadata, util
+    # Imported here, because it is slow to load and only this check needs it.
+    from importlib import metadata
 
     report.facts["Python"] = platform.python_version()
     try:
@@ -60,7 +69,7 @@ def _check_packages(report: Report) -> None:
     except metadata.PackageNotFoundError:
         report.facts["keras_ring"] = None
         report.missing.append(f"keras_ring is not installed: {_INSTALL}")
-    needs_tensorflow = util.find_spec("torch") is None
+    needs_tensorflow = not _is_there("torch")
     for module, name, package, is_needed in (
         ("numpy", "NumPy", "numpy", True),
         (
@@ -70,7 +79,7 @@ def _check_packages(report: Report) -> None:
         ("keras", "Keras", "keras", needs_tensorflow),
         ("torch", "PyTorch", "torch", False),
     ):
-        if not is_needed and util.find_spec(module) is None:
+        if not is_needed and not _is_there(module):
             report.facts[name] = None
             continue
         try:
