@@ -125,8 +125,12 @@ _CORE = "keras_ring.core"
 
 def _prepare() -> None:
     """Prepares a start of a job: PyTorch's tensors go into the arena."""
-    from keras_ring.torch import arena
-
+    try:
+        from keras_ring.torch import arena
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return  # no function of this package will run
     arena.install()
 
 

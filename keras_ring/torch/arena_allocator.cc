@@ -61,8 +61,9 @@ KerasRingInstallArena(int job_size) {
     KrStatusFree(status);
     return why.c_str();
   }
-  static ArenaAllocator allocator;
-  c10::SetCPUAllocator(&allocator, kPriority);
+  // Never freed: other threads may make tensors while the process ends.
+  static auto* const allocator = new ArenaAllocator;
+  c10::SetCPUAllocator(allocator, kPriority);
   return nullptr;
 }
 
