@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.tiers.changes import ROOT
+from tests.tiers.environments import ENVIRONMENTS
 
 # One test, which is longer with its part.
 LONGER = "tests/launcher/test_kills.py"
@@ -67,3 +68,12 @@ def test_an_unknown_part():
     done = run("--pull=launcher", LONGER)
     assert done.returncode != 0
     assert "--pull: no part ['launcher']" in done.stderr
+
+
+@pytest.mark.gate
+def test_tests_of_another_environment_are_left_out():
+    found = run("--collect-only", "-q", "tests").stdout
+    assert "tests/unit/" in found
+    for environment in ENVIRONMENTS.values():
+        has = f"tests/{environment.folder}/" in found
+        assert has is not environment.is_only
