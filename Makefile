@@ -240,8 +240,8 @@ $(VENV_TORCH)/.installed: $(VENV_TORCH)/.dependencies $(NATIVE_SOURCES) \
 	touch $@
 
 test-torch: $(VENV_TORCH)/.installed
-	PYTHONSAFEPATH=1 $(BIN_TORCH)/python -m pytest -c tests/torch/pytest.ini \
-	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/torch
+	PYTHONSAFEPATH=1 $(BIN_TORCH)/python -m pytest -c tests/pytorch/pytest.ini \
+	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/pytorch
 
 # --- Tables ---
 

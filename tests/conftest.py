@@ -23,11 +23,8 @@ from tests.tiers import durations, path_map, selection  # noqa: E402
 from tests.tiers.changes import changed_paths, head  # noqa: E402
 from tests.tiers.environments import ENVIRONMENTS  # noqa: E402
 
-# Its tests have an environment of their own. Their folder, which pytest puts
-# within reach, is not the package.
-_TORCH = importlib.util.find_spec("torch")
-_HAS_TORCH = _TORCH is not None and _TORCH.origin is not None
-collect_ignore = [] if _HAS_TORCH else ["torch"]
+# Its tests have an environment of their own.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["pytorch"]
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all
 # that tests start, of which some are sent it.

@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[1]
 RUN_ELSEWHERE = {
     "README.md": "tests/unit/test_docs.py",
     "docs/keras_guide.md": "tests/keras/test_guide.py",
-    "docs/api/torch.md": "tests/torch/test_documented.py",
+    "docs/api/torch.md": "tests/pytorch/test_documented.py",
     "docs/engines/mpi.md": "tests/engines/test_page.py",
     "docs/engines/ray.md": "tests/engines/test_page.py",
     "docs/migration.md": "tests/keras/test_guide.py",
     "docs/mistakes.md": "tests/keras/test_mistakes.py",
-    "docs/pytorch.md": "tests/torch/test_documented.py",
+    "docs/pytorch.md": "tests/pytorch/test_documented.py",
     "docs/running.md": "tests/launcher/test_function.py",
     "docs/tutorial.md": "tests/keras/test_tutorial.py",
 }

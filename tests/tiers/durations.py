@@ -4,7 +4,7 @@
 
 takes the times of KIND from reports in JUnit's format, as `pytest --junitxml`
 and `ctest --output-junit` write them: `files` are files of pytest, `keras2`
-and `torch` those of environments of their own, `asan` and `tsan` tests of
+and `pytorch` those of environments of their own, `asan` and `tsan` tests of
 ctest. Tests that the reports do not have keep their times. `lanes` are seconds
 of whole lanes, which the gate takes with `--record`. Machines differ; what
 counts is which test takes longer than another.

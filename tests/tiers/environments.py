@@ -43,6 +43,6 @@ ENVIRONMENTS = {
     each.folder: each
     for each in (
         Environment("keras2", ".venv-tf215", 200.0, is_only=False),
-        Environment("torch", ".venv-torch", 120.0, is_only=True),
+        Environment("pytorch", ".venv-torch", 120.0, is_only=True),
     )
 }

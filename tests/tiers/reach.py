@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "multiprocess": (
         *("csrc", "tf_ops", "core", "tensorflow", "keras/agreement", "job"),
     ),
-    "torch": ("torch", "core", "csrc/capi"),
+    "pytorch": ("torch", "core", "csrc/capi"),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {
@@ -90,7 +90,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "requirements-docs.txt": (),
     "requirements-engines.txt": ("tests/engines",),
     "requirements-tf215.txt": ("tests/keras2",),
-    "requirements-torch.txt": ("tests/torch",),
+    "requirements-torch.txt": ("tests/pytorch",),
     "examples/": (),
     "deploy/": ("deploy",),
     "benchmarks/": ("benchmarks",),
@@ -98,7 +98,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tools/build_core.sh": ("csrc/capi",),
     "tools/cmake/": ("csrc/capi",),
     "tools/tf215.cfg": ("tests/keras2",),
-    "tools/torch.cfg": ("tests/torch",),
+    "tools/torch.cfg": ("tests/pytorch",),
     "csrc/CMakeLists.txt": ("csrc/capi",),
     "CMakeLists.txt": ("csrc/capi",),
     "setup.py": ("csrc/capi",),

@@ -186,12 +186,14 @@ def test_a_page_runs_little():
 
 def test_an_adapter_runs_in_the_environment_of_its_framework():
     plan = names(lanes.gate(["keras_ring/torch/optimizer.py"], 1), Lane)
-    assert plan[plan.index("torch") - 1] == "environment-torch"
+    assert plan[plan.index("pytorch") - 1] == "environment-pytorch"
     assert "keras2" not in plan
-    both = {"environment-keras2", "keras2", "environment-torch", "torch"}
+    both = {"environment-keras2", "keras2", "environment-pytorch", "pytorch"}
     assert both <= {*names(lanes.gate(["csrc/capi/gpus.cc"], 1), Lane)}
     files = selection.python_files(["csrc/capi/gpus.cc"], 1).chosen
-    assert not [file for file in files if file.startswith(("keras2", "torch"))]
+    assert not [
+        file for file in files if file.startswith(("keras2", "pytorch"))
+    ]
 
 
 def test_the_core_runs_what_sanitizes_it():

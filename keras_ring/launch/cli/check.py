@@ -54,7 +54,7 @@ def _is_there(module: str) -> bool:
     from importlib import util
 
     if module in sys.modules:
-        return sys.modules[module] is not None
+        return getattr(sys.modules[module], "__file__", None) is not None
     spec = util.find_spec(module)
     return spec is not None and spec.origin is not None
 

@@ -2,7 +2,7 @@
 
 from tests.documented import ROOT, blocks, torch_examples
 from tests.harness import run_ranks
-from tests.torch import rank_documented
+from tests.pytorch import rank_documented
 
 PAGES = ("docs/pytorch.md", "docs/api/torch.md")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.harness import run_ranks
+from tests.pytorch import rank_collectives
 from tests.tiers import few
-from tests.torch import rank_collectives
 
 
 @pytest.mark.parametrize(

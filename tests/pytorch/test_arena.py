@@ -4,7 +4,7 @@ import pytest
 
 from keras_ring.torch import arena
 from tests.harness import run_ranks
-from tests.torch import rank_arena
+from tests.pytorch import rank_arena
 
 needs_headers = pytest.mark.skipif(
     not arena.is_built(), reason="PyTorch had no headers at build time"
