@@ -129,6 +129,11 @@ def layouts():
             assert torch.allclose(strided, value * size), name
             kr.broadcast_(strided, size - 1, name=f"{name}.b")
             assert torch.allclose(strided, value * size), name
+    # The same shape, whose memory has another order on one rank.
+    square = torch.arange(9.0).reshape(3, 3)
+    mine = square if rank == 0 else square.t().contiguous().t()
+    got = kr.allreduce(mine, kr.Sum, name="mixed")
+    assert torch.equal(got, square * size)
     base = torch.zeros(4, 6)
     kr.allreduce_((base + 1)[:, ::2], kr.Sum, name="part")
     view = base[:, ::2]
