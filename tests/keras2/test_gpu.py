@@ -4,6 +4,8 @@ In the other lane it cannot have it, for that TensorFlow was built for CUDA; so
 this lane tests the kernels as they are registered.
 """
 
+import pytest
+
 from tests.gpu import rank_tensorflow
 from tests.gpu.test_tensorflow import (  # noqa: F401
     run,
@@ -13,6 +15,12 @@ from tests.gpu.test_tensorflow import (  # noqa: F401
     test_no_op_waits_for_its_tensors,
     test_results_are_where_the_tensors_were,
     test_training_has_the_bits_of_the_cpu,
+)
+from tests.keras2 import lane
+
+pytestmark = pytest.mark.skipif(
+    lane.MINOR > (2, 15),
+    reason="needs TensorFlow 2.15, where the fake device is named GPU",
 )
 
 
