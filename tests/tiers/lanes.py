@@ -79,7 +79,8 @@ def _pytest(
         note: How much of it.
     """
     variables = {}
-    command = [_PYTHON, "-m", "pytest"]
+    # Named, since pytest takes the settings of the folder that it is given.
+    command = [_PYTHON, "-m", "pytest", "-c", "pyproject.toml"]
     if environment is not None:
         command = [str(ROOT / environment.python), "-m", "pytest"]
         command += environment.options

@@ -284,6 +284,20 @@ def test_the_long_tier_has_all_groups():
     assert len(planned) == len(set(planned))
 
 
+def test_a_folder_with_settings_of_its_own_is_collected():
+    planned = {lane.name: lane for lane in lanes.long(1, 2)}
+    command = planned["python-keras2"].command
+    collected = subprocess.run(
+        (*command, "--collect-only", "-q"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    assert "tests/keras2/test_keras2.py::" in collected.stdout
+
+
 # --- How the long tier goes on ---
 
 
