@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras_ring._typing import Gradient, Operation, Tensor
 from keras_ring.core import process_sets, reduce_ops
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.tensorflow import (
     adasum_derivative,
     gathers,
@@ -213,7 +214,7 @@ def _allreduce_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
         if reduce_op in reduce_ops.LINEAR:
             # Every rank's output depends on every rank's input with the same
             # factor.
-            call = reduction_calls.AllreduceCall(
+            call = ReductionCall(
                 known,
                 reduce_op,
                 name,

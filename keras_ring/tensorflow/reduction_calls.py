@@ -12,34 +12,21 @@ import tensorflow as tf
 from keras_ring._typing import Tensor
 from keras_ring.core import process_sets
 from keras_ring.core.operations import reducible
-from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
+from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.tensorflow import libraries, names, ordering, xla
 from keras_ring.tensorflow.compression import Compression, Compressor
 from keras_ring.tensorflow.op_attributes import Kind
 
 
-@dataclasses.dataclass(frozen=True)
-class AllreduceCall:
-    """The arguments of `grouped_allreduce` or `grouped_reducescatter`."""
-
-    tensors: Sequence[Tensor]
-    op: ReduceOp
-    name: str
-    prescale_factor: float = 1.0
-    postscale_factor: float = 1.0
-    compression: Any = None
-    process_set: ProcessSet = global_process_set
-
-
-def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Tensor]]:
+def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     """Runs several allreduces.
 
     The result is that of one `grouped_allreduce` after the other. Under XLA
     all of them are started before the first wait.
 
     Args:
-        calls: A list of `AllreduceCall`.
+        calls: A list of `ReductionCall`.
 
     Returns:
         The result of each.
@@ -54,7 +41,7 @@ def allreduce_calls(calls: Sequence[AllreduceCall]) -> list[list[Tensor]]:
 
 
 def run_reductions(
-    calls: Sequence[AllreduceCall], kind: Kind
+    calls: Sequence[ReductionCall], kind: Kind
 ) -> list[list[Tensor]]:
     """Runs reductions of one kind that have names.
 
@@ -96,7 +83,7 @@ def run_reductions(
 
 
 def _rows_of_results(
-    kind: Kind, tensors: Sequence[Tensor], call: AllreduceCall
+    kind: Kind, tensors: Sequence[Tensor], call: ReductionCall
 ) -> list[int] | None:
     if kind is not Kind.reducescatter:
         return None
@@ -124,7 +111,7 @@ def scattered_rows(rows: int, rank: int, size: int) -> int:
 
 
 def _prepare(
-    call: AllreduceCall, kind: Kind
+    call: ReductionCall, kind: Kind
 ) -> tuple[list[Tensor], dict[str, int | str], list[Any]]:
     """Returns a call's tensors and attributes, and the state for `_finish`."""
     op = call.op
@@ -165,7 +152,7 @@ def _prepare(
 
 
 def _finish(
-    call: AllreduceCall, reduced: Sequence[Tensor], contexts: Sequence[Any]
+    call: ReductionCall, reduced: Sequence[Tensor], contexts: Sequence[Any]
 ) -> list[Tensor]:
     """Reverses in the results the changes that `_prepare` made."""
     if not _factors_are_fused(call.op, reduced):

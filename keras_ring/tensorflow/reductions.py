@@ -12,11 +12,11 @@ from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import Average, ReduceOp
+from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.tensorflow import names, sparse
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.tensorflow.op_attributes import Kind
 from keras_ring.tensorflow.reduction_calls import (
-    AllreduceCall,
     check_list,
     run_reductions,
 )
@@ -81,7 +81,7 @@ def allreduce(
             compression=compression,
             process_set=process_set,
         )
-    call = AllreduceCall(
+    call = ReductionCall(
         [tensor],
         op,
         names.collective_name("allreduce", name),
@@ -162,7 +162,7 @@ def grouped_allreduce(
         else:
             dense.append(i)
     if dense:
-        call = AllreduceCall([tensors[i] for i in dense], op, name, **settings)
+        call = ReductionCall([tensors[i] for i in dense], op, name, **settings)
         results = run_reductions([call], Kind.allreduce)[0]
         for i, result in zip(dense, results, strict=True):
             reduced[i] = result
@@ -224,7 +224,7 @@ def reducescatter(
     my_rows = kr.reducescatter(table, kr.Sum, name="table")
     ```
     """
-    call = AllreduceCall(
+    call = ReductionCall(
         [tensor],
         op,
         names.collective_name("reducescatter", name),
@@ -284,7 +284,7 @@ def grouped_reducescatter(
     check_list(tensors)
     if not tensors:
         return []
-    call = AllreduceCall(
+    call = ReductionCall(
         tensors,
         op,
         names.collective_name("grouped_reducescatter", name),
