@@ -327,6 +327,29 @@ def has_joined() -> bool:
     return bool(_joins)
 
 
+def allreduce_group(
+    arrays: Sequence[Array],
+    op: ReduceOp,
+    *,
+    name: str,
+    process_set: ProcessSet = global_process_set,
+) -> list[Array]:
+    """Reduces several arrays, at least one, in one operation.
+
+    Args:
+        arrays: List of NumPy arrays, whose dtypes may differ.
+        op: As in `allreduce`.
+        name: String, the name of the exchange, the same on all ranks.
+        process_set: `ProcessSet` of the ranks that take part.
+
+    Returns:
+        A list of arrays, bitwise equal on all ranks.
+    """
+    for array in arrays:
+        _check_reducible(Kind.allreduce, op, array)
+    return _run(Kind.allreduce, name, arrays, process_set, reduce_op=int(op))
+
+
 def gather_rows(array: Array, name: str, process_set: ProcessSet) -> Array:
     """Returns the vectors of all ranks as the rows of an array.
 

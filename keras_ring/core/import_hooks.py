@@ -6,12 +6,13 @@ program does.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
 Hook = Callable[[], None]
@@ -69,6 +70,19 @@ class ImportHooks:
         ):
             hook()
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Calls no function of `when_idle` for the imports inside, but after.
+
+        A module of keras_ring that imports a framework, and that these
+        functions need, is imported inside.
+        """
+        self.begun()
+        try:
+            yield
+        finally:
+            self._end(any(map(self._is_imported, self._modules)))
+
     def find_spec(
         self,
         fullname: str,
@@ -100,6 +114,9 @@ class ImportHooks:
         if is_imported:
             for hook in self._at_end.pop(module, ()):
                 hook()
+        self._end(is_imported)
+
+    def _end(self, is_imported: bool) -> None:
         with self._lock:
             self._num_running -= 1
             is_idle = self._num_running == 0

@@ -171,6 +171,12 @@ def _numbers() -> dict[str, int]:
 
 
 @functools.cache
+def carried() -> frozenset[str]:
+    """Returns the names of the dtypes that there are collectives of."""
+    return frozenset(_numbers())
+
+
+@functools.cache
 def reducible() -> frozenset[str]:
     """Returns the names of the dtypes that can be reduced."""
     return frozenset(name for name, can_be in native.core().dtypes() if can_be)
