@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from keras_ring.job import init, shutdown
     from keras_ring.keras.checkpoint.model_loading import load_model
     from keras_ring.keras.inference.inference import evaluate, predict
+    from keras_ring.keras.model.global_variables import (
+        broadcast_global_variables,
+    )
     from keras_ring.keras.model.model_broadcast import broadcast_model
     from keras_ring.keras.model.session_hook import BroadcastGlobalVariablesHook
     from keras_ring.keras.model.sync_batch_normalization import (
@@ -73,7 +76,6 @@ if TYPE_CHECKING:
     )
     from keras_ring.keras.model.variables import (
         broadcast_,
-        broadcast_global_variables,
         broadcast_variables,
     )
     from keras_ring.keras.optimizer.local_updates import allow_local_updates
@@ -150,7 +152,7 @@ _HOMES = {
     "Compression": "tensorflow.compression",
     "allgather_object": "core.objects",
     "broadcast_": "keras.model.variables",
-    "broadcast_global_variables": "keras.model.variables",
+    "broadcast_global_variables": "keras.model.global_variables",
     "broadcast_object": "core.objects",
     "broadcast_object_fn": "core.objects",
     "broadcast_variables": "keras.model.variables",

@@ -10,7 +10,7 @@ from tensorflow.python.framework import random_seed
 
 from keras_ring.core import job, shared_seed, topology
 from keras_ring.core.notices import say
-from keras_ring.keras.lanes.which import keras
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.startup import install
 from keras_ring.unchanged import settings as auto_settings
 from keras_ring.unchanged.settings import AutoSettings

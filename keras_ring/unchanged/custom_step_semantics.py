@@ -15,8 +15,7 @@ from keras_ring._typing import Variable
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
-from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 from keras_ring.unchanged import (
     gradient_difference,
     metric_registry,
@@ -80,7 +79,7 @@ class Seen(NamedTuple):
 
 def is_seed(variable: Variable) -> bool:
     """Returns whether a variable is the state of a random generator."""
-    return str(variable_path(variable)).rpartition("/")[2] in _SEEDS
+    return str(backend.variable_path(variable)).rpartition("/")[2] in _SEEDS
 
 
 class Comparison:
@@ -240,8 +239,9 @@ class Comparison:
             elif not is_same:
                 raise AutoError(
                     f"{script.line()} trains by {self._name!r}, which changes "
-                    f"the variable {variable_path(variable)!r} in a way that "
-                    "does not come together from parts of a batch: neither is "
+                    f"the variable {backend.variable_path(variable)!r} in a "
+                    "way that does not come together from parts of a batch: "
+                    "neither is "
                     "it the same on each, nor does it add up. Change it "
                     "outside of the function, or train by explicit lines: "
                     "`kr.data.shard`, `kr.DistributedGradientTape`."
@@ -297,7 +297,7 @@ class Comparison:
 
 def _counted_by_metrics() -> set[int]:
     """Returns the ids of the variables of metrics that are sums."""
-    return {id(compat.tf_variable(each)) for each in metric_registry.sums()}
+    return {id(backend.storage(each)) for each in metric_registry.sums()}
 
 
 def _preferred(possible: Ways, value: npt.NDArray[Any]) -> Ways:

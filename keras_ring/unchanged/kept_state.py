@@ -22,6 +22,7 @@ from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model.variables import share
 from keras_ring.tensorflow import gathers
@@ -216,7 +217,7 @@ class KeptState:
         variables = [
             variable
             for each in self._model.variables
-            for variable in [compat.tf_variable(each)]
+            for variable in [backend.storage(each)]
             if not getattr(each, "trainable", False)
         ]
         of_part = {id(each.variable): each for each in part.changed}
@@ -251,7 +252,7 @@ class KeptState:
         """
         others = recorded_state.ids_of_others(self._model)
         found = {
-            id(compat.tf_variable(each)): each
+            id(backend.storage(each)): each
             for each in self._model.variables
             if not getattr(each, "trainable", False)
         }
@@ -260,7 +261,7 @@ class KeptState:
             variable
             for key, variable in found.items()
             if key not in others
-            and recorded_state.is_number(compat.tf_variable(variable))
+            and recorded_state.is_number(backend.storage(variable))
         ]
         apart = first_difference(variables, f"{_NAME}/same", global_process_set)
         if apart is None:

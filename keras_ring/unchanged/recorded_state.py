@@ -18,6 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from keras_ring._typing import Model, Tensor, Variable
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.unchanged import assignments, metric_registry
 from keras_ring.unchanged.custom_step_semantics import is_equal, is_seed
@@ -77,7 +78,7 @@ class Recorder:
 
     def instead(self, variable: Variable, value: Tensor) -> Tensor:
         """Records a value and returns the value to assign."""
-        if not tf.executing_eagerly():
+        if not backend.is_eager():
             # In a function; such changes are found after the step.
             return value
         key = id(variable)
@@ -121,7 +122,7 @@ class Recorder:
 
     def _note_changes(self, kept: list[tuple[Variable, Array]]) -> None:
         for variable, before in kept:
-            found = compat.tf_variable(variable)
+            found = backend.storage(variable)
             if (
                 id(found) in self._first
                 or id(found) in self._others
@@ -158,7 +159,7 @@ def ids_of_others(model: Model) -> set[int]:
         *compat.seed_variables(model),
         *filter(is_seed, model.variables),
     ]
-    return {id(compat.tf_variable(each)) for each in others}
+    return {id(backend.storage(each)) for each in others}
 
 
 def is_number(variable: Variable) -> bool:

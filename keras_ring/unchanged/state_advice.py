@@ -8,8 +8,7 @@ from keras_ring._typing import Model, Variable
 from keras_ring.core import arrays, topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.agreement.difference import Difference
-from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 from keras_ring.unchanged import script
 from keras_ring.unchanged.state_semantics import Values
 
@@ -28,12 +27,12 @@ def shown(model: Model, variable: Variable) -> str:
         model: A `keras.Model`.
         variable: A `tf.Variable`.
     """
-    path, layer = variable_path(variable), None
+    path, layer = backend.variable_path(variable), None
     for each in model._flatten_layers():
         for own in each.variables:
-            if compat.tf_variable(own) is variable:
+            if backend.storage(own) is variable:
                 # The innermost layer comes last.
-                path, layer = variable_path(own), each
+                path, layer = backend.variable_path(own), each
     text = repr(str(path))
     return text if layer is None else f"{text} of layer {layer.name!r}"
 

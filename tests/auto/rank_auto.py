@@ -19,8 +19,8 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.core import notices
+from keras_ring.keras.backends.which import is_keras2
 from keras_ring.keras.lanes import compat, keras
-from keras_ring.keras.lanes.which import is_keras2
 from keras_ring.unchanged import activation, once
 from keras_ring.unchanged.settings import AutoSettings
 

@@ -7,7 +7,8 @@ be the same on ranks, with the state; or the text of what refuses it.
 import numpy as np
 import tensorflow as tf
 
-from keras_ring.keras.lanes import compat, keras
+from keras_ring.keras.backends import backend
+from keras_ring.keras.lanes import keras
 from keras_ring.unchanged import step_check
 from tests.auto import rank_auto
 from tests.auto.rank_auto import (
@@ -148,7 +149,7 @@ class Scattered(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            variable = compat.tf_variable(self.seen)
+            variable = backend.storage(self.seen)
             variable.scatter_nd_add([[1]], [tf.reduce_sum(inputs)])
         return inputs
 
@@ -167,7 +168,7 @@ class Tally(layers.Layer):
 
     def call(self, inputs, training=False):
         if training:
-            compat.tf_variable(self.counts).scatter_nd_add([[1]], [1.0])
+            backend.storage(self.counts).scatter_nd_add([[1]], [1.0])
             Tally.number.assign_add(1.0)
         return inputs
 

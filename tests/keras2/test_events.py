@@ -11,7 +11,8 @@ PROGRAM = """
 import json
 import tensorflow as tf
 tf.keras.Model
-from keras_ring.keras.lanes import events, hooks, which
+from keras_ring.keras.backends import which
+from keras_ring.keras.lanes import events, hooks
 assert which.is_keras2()
 print(json.dumps({
     event.name: [

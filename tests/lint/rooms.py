@@ -61,8 +61,8 @@ def _parts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_LANES = ("keras/scope", "keras/lanes")
-_OPS = ("protocol", "core", "tensorflow", *_LANES)
+_BACKENDS = ("protocol", "core", "tensorflow", "keras/backends")
+_OPS = (*_BACKENDS, "keras/scope", "keras/lanes")
 _AGREEMENT = (*_OPS, "keras/agreement")
 _OPTIMIZER = (*_AGREEMENT, "keras/optimizer")
 _MODEL = (*_OPTIMIZER, "keras/model")
@@ -141,10 +141,16 @@ ROOMS = (
         needs=Needs.LITTLE,
     ),
     Room(
+        "keras/backends",
+        "which Keras a program uses; what Keras code asks of the framework "
+        "that Keras computes with, which is TensorFlow",
+        uses=("protocol", "core", "tensorflow"),
+    ),
+    Room(
         "keras/lanes",
         "what differs between Keras 2 and Keras 3; the events that features "
         "subscribe to, and what these are bound to",
-        uses=("keras/scope",),
+        uses=(*_BACKENDS, "keras/scope"),
     ),
     Room(
         "keras/agreement",

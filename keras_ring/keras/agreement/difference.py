@@ -16,7 +16,7 @@ from keras_ring.core import arrays
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.keras.agreement import fingerprints
 from keras_ring.keras.agreement.fingerprints import DIGEST_BYTES
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 
 _PARTS = 1024  # parts of an array whose checksums one exchange compares
 _SHOWN = 8  # ranks that a message names
@@ -103,9 +103,9 @@ def compared(
     first = int(np.argmax(differs))
     difference = Difference(
         count=int(differs.sum()),
-        path=str(variable_path(variables[first])),
+        path=str(backend.variable_path(variables[first])),
         ranks=_grouped(by_rank[:, first], process_set.ranks),
-        values=_shown(np.asarray(value_of(first)), name, process_set),
+        values=_shown(backend.as_array(value_of(first)), name, process_set),
     )
     return difference, largest
 

@@ -1,8 +1,8 @@
 """Fingerprints of the values of variables, which ranks compare.
 
 They are made of checksums, several times as fast as a cryptographic hash:
-differences between ranks are accidents, not attacks. A TensorFlow variable is
-read by the bare operation, and its bytes are not copied, because what
+differences between ranks are accidents, not attacks. A variable is read by the
+least that its framework needs, and its bytes are not copied, because what
 `tf.Variable` and `keras.Variable` add takes ten times as long.
 """
 
@@ -17,15 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import numpy as np
-import tensorflow as tf
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
-
 from keras_ring._typing import Variable
 from keras_ring.core import topology
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.protocol import cores
-from keras_ring.tensorflow import tensors
 
 DIGEST_BYTES = 16
 _PIECE = 1 << 20  # bytes that one checksum covers
@@ -66,7 +62,7 @@ class Pieces:
     def __init__(self, variables: Iterable[Variable]) -> None:
         found: list[tuple[Piece, int]] = []
         for place, variable in enumerate(variables):
-            size = tensors.num_bytes(variable) or 0
+            size = backend.num_bytes(variable) or 0
             for begin in range(0, max(1, size), _PIECE):
                 end = min(begin + _PIECE, size)
                 is_one = size <= _PIECE
@@ -118,22 +114,23 @@ def of_pieces(
         Bytes, or `None` if one of the variables is not initialized.
     """
     checksums = _checksums(
-        _of_piece(
+        backend.bytes_of(
             value_of(variables[each.place])
             if values is None
             else values[each.place],
-            each,
+            each.begin,
+            each.end,
         )
         for each in pieces
     )
     if values is None:
         # An uninitialized variable reads as no bytes, whose checksum is 0.
         doubtful = [
-            compat.tf_variable(variables[piece.place])
+            variables[piece.place]
             for piece, checksum in zip(pieces, checksums, strict=True)
             if not checksum
         ]
-        if not all(bool(each.is_initialized()) for each in doubtful):
+        if not all(map(backend.is_initialized, doubtful)):
             return None
     return _joined(checksums)
 
@@ -159,33 +156,12 @@ def digests(values: Iterable[_Value]) -> list[bytes]:
 
 def value_of(variable: Variable) -> _Value:
     """Returns the value of a variable, as a tensor or an array."""
-    plain = compat.tf_variable(variable)
-    if tf.executing_eagerly() and isinstance(plain, BaseResourceVariable):
-        return tf.raw_ops.ReadVariableOp(
-            resource=plain.handle, dtype=plain.dtype
-        )
-    return compat.as_numpy(variable)
-
-
-def _of_piece(value: _Value, piece: Piece) -> _Bytes:
-    if piece.begin is None or piece.end is None:
-        return _bytes(value)
-    value = tf.convert_to_tensor(value)
-    size = value.dtype.size
-    # By an operation, so that only the piece is copied from an accelerator.
-    part = tf.reshape(value, [-1])[piece.begin // size : piece.end // size]
-    return _bytes(part)
-
-
-def _bytes(value: _Value) -> _Bytes:
-    """Returns the bytes of a value, without a copy if possible."""
-    if isinstance(value, np.ndarray):
-        return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    return np.frombuffer(value, np.uint8)
+    value = backend.value_of(variable)
+    return compat.as_numpy(variable) if value is None else value
 
 
 def _pieces(value: _Value) -> list[_Bytes]:
-    content = _bytes(value)
+    content = backend.bytes_of(value)
     begins = range(0, len(content), _PIECE)
     return [content[begin : begin + _PIECE] for begin in begins]
 

@@ -11,15 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from keras_ring._typing import Variable
 from keras_ring.core import arrays
 from keras_ring.core.agreement import require_same
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import ProcessSet
-from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 
 # An attribute of a TensorFlow variable.
 _SHARED = "_keras_ring_shared_path"
@@ -27,10 +24,10 @@ _SHARED = "_keras_ring_shared_path"
 
 def shared_path(variable: Variable) -> str | None:
     """Returns the path that all ranks use, or `None` if it has none."""
-    path = variable_path(variable)
+    path = backend.variable_path(variable)
     if path is None:
         return None
-    return getattr(compat.tf_variable(variable), _SHARED, path)
+    return getattr(backend.storage(variable), _SHARED, path)
 
 
 def agree(
@@ -49,7 +46,7 @@ def agree(
             are not the same variables.
     """
     paths = [str(shared_path(variable)) for variable in variables]
-    kinds = [f"{tf.as_dtype(v.dtype).name} {v.shape}" for v in variables]
+    kinds = [f"{backend.dtype_name(v)} {tuple(v.shape)}" for v in variables]
     lines = [
         f"{path} of {kind}" for path, kind in zip(paths, kinds, strict=True)
     ]
@@ -61,4 +58,4 @@ def agree(
     require_same(name, what, lines, kinds, process_set)
     of_lowest = allgather_object(paths, f"{name}/all_paths", process_set)[0]
     for variable, path in zip(variables, of_lowest, strict=True):
-        setattr(compat.tf_variable(variable), _SHARED, path)
+        setattr(backend.storage(variable), _SHARED, path)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Logs, Optimizer, Structure, Variable
 from keras_ring.core.process_sets import (
     ProcessSet,
@@ -14,6 +12,7 @@ from keras_ring.core.process_sets import (
     is_alone,
 )
 from keras_ring.keras.agreement import same_batch, training_end
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model.consistency import EpochComparison
 from keras_ring.keras.model.model_broadcast import broadcast_model
@@ -131,7 +130,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 self._comparison.at_end(self.model, self.process_set)
 
     def _broadcast(self) -> None:
-        with tf.device(self.device or None):
+        with backend.on_device(self.device):
             broadcast_model(
                 self.model,
                 self.root_rank,
@@ -163,7 +162,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                     compat.build_from_batch(model, batch, train_step)
                 # Outside of the graph that is being traced: this runs once,
                 # now, and does not become a part of each step.
-                with tf.init_scope():
+                with backend.outside_of_traces():
                     self._broadcast()
             return train_step(batch)
 

@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Logs
 from keras_ring.core import gpus, notices, topology
 from keras_ring.keras.agreement import data_parts
+from keras_ring.keras.backends import backend
 from keras_ring.keras.fit import one_writer, watching
 from keras_ring.keras.fit.figures import Figures
 from keras_ring.keras.fit.summary import rate_text, summary
@@ -162,8 +161,7 @@ def _banner(watch: Watch, num_ranks: int) -> list[str]:
         f" {count(threads, 'thread')} each"
     ]
     if num_ranks > 1:
-        of_gpus = bool(tf.config.get_visible_devices("GPU"))
-        how = gpus.explanation(of_gpus=of_gpus)
+        how = gpus.explanation(of_gpus=backend.has_gpus())
         lines.append(f"reduction by {how.splitlines()[0]}")
         part = watch.part or data_parts.find(watch.data)
         lines.append(
@@ -179,9 +177,9 @@ def _banner(watch: Watch, num_ranks: int) -> list[str]:
 
 
 def _num_threads() -> int:
-    """Returns on how many threads TensorFlow runs one operation."""
+    """Returns on how many threads the framework runs one operation."""
     return (
-        tf.config.threading.get_intra_op_parallelism_threads()
+        backend.num_threads()
         # TensorFlow's own variable, which `keras-ring run` sets.
         or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
         or len(os.sched_getaffinity(0))

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Model, Optimizer
 from keras_ring._version import __version__
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import CheckpointError
+from keras_ring.keras.backends import backend
 from keras_ring.keras.checkpoint import (
     background_write,
     checkpoint_files,
@@ -275,7 +275,7 @@ def versions() -> dict[str, str]:
     """Returns the versions of the packages involved, for manifests."""
     return {
         "keras_ring": __version__,
-        "tensorflow": tf.__version__,
+        backend.name(): backend.version(),
         "keras": keras.__version__,
         "python": platform.python_version(),
     }

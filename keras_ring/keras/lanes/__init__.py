@@ -6,17 +6,20 @@ When TensorFlow 2.15 and `tf_keras` are no longer supported, `keras2`,
 
 from __future__ import annotations
 
+from keras_ring.core import import_hooks
 from keras_ring.keras.lanes.lane import Lane
-from keras_ring.keras.lanes.which import is_keras2, keras
 
 compat: Lane
-if is_keras2():
-    from keras_ring.keras.lanes import keras2
+with import_hooks.frameworks.held():
+    from keras_ring.keras.backends.which import is_keras2, keras
 
-    compat = keras2
-else:
-    from keras_ring.keras.lanes import keras3
+    if is_keras2():
+        from keras_ring.keras.lanes import keras2
 
-    compat = keras3
+        compat = keras2
+    else:
+        from keras_ring.keras.lanes import keras3
+
+        compat = keras3
 
 __all__ = ["compat", "keras"]

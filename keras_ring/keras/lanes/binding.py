@@ -8,8 +8,8 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes.events import Event
-from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.lanes.wrapping import Around
 
 

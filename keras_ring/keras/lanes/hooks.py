@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from keras_ring.keras.backends.which import is_keras2
 from keras_ring.keras.lanes import python_events, tensorflow_events
 from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
 from keras_ring.keras.lanes.events import Event
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.lanes.which import is_keras2
 from keras_ring.keras.lanes.wrapping import wrap
 
 _lane: Table

@@ -22,10 +22,10 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import keras2_variables
 from keras_ring.keras.lanes.keras2_moments import is_saving, with_dims
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.Sequence
 
@@ -233,10 +233,6 @@ def set_shared_seed(value: npt.NDArray[Any]) -> None:
     del value
 
 
-def dtype_name(variable: Variable) -> str:
-    return str(tf.as_dtype(variable.dtype).name)
-
-
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
     return np.asarray(keras.backend.get_value(variable))
 
@@ -247,11 +243,6 @@ def assign(variable: Variable, value: npt.ArrayLike) -> None:
 
 def run(operation: Operation) -> None:
     tf.compat.v1.keras.backend.get_session().run(operation)
-
-
-def tf_variable(variable: Variable) -> Variable:
-    """Returns the variable itself, which is a TensorFlow variable."""
-    return variable
 
 
 def save_if_due(

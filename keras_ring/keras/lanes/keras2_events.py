@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from keras_ring._typing import Model, Structure, Tensor
 from keras_ring.keras import scope
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import events, keras2_moments, keras_events
 from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
-from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.lanes.wrapping import Around
 
 _Step = Callable[[Structure], Any]

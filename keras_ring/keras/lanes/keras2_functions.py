@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring._typing import Metric, Tensor
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes.patching import replaced
-from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.lanes.wrapping import Around
 
 _compile_utils = importlib.import_module(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from keras_ring._typing import Layer, Tensor
-from keras_ring.keras.lanes.which import keras
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes.wrapping import Around
 
 Moments: TypeAlias = Callable[..., tuple[Tensor, ...] | None]

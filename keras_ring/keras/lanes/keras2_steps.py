@@ -15,6 +15,7 @@ from keras_ring._typing import (
     Model,
     Tensor,
 )
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import deterministic_random, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
@@ -29,7 +30,6 @@ from keras_ring.keras.lanes.keras2_functions import (
 )
 from keras_ring.keras.lanes.keras2_functions import is_of_keras as _is_of_keras
 from keras_ring.keras.lanes.patching import replaced
-from keras_ring.keras.lanes.which import keras
 
 __all__ = ["is_by_rows", "mask_of", "set_mask"]
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import tensorflow as tf
-
 from keras_ring._typing import Optimizer, Variable
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 
 
 def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
     """Makes the variables of an optimizer if it has none."""
-    with tf.init_scope():
+    with backend.outside_of_traces():
         if hasattr(optimizer, "build"):
             optimizer.build(variables)
         else:
@@ -40,7 +39,7 @@ def all_of(optimizer: Optimizer) -> list[Variable]:
     ]
     found = [
         *variables_of(optimizer),
-        *(each for each in settings if isinstance(each, tf.Variable)),
+        *(each for each in settings if _is_variable(each)),
     ]
     return list({id(variable): variable for variable in found}.values())
 
@@ -74,8 +73,12 @@ def slots(
         for slots in vars(optimizer).values()
         if isinstance(slots, list) and len(slots) == len(places)
         for key in keys
-        if key in places and isinstance(slots[places[key]], tf.Variable)
+        if key in places and _is_variable(slots[places[key]])
     ]
+
+
+def _is_variable(value: object) -> bool:
+    return backend.variable_path(value) is not None
 
 
 def _places(optimizer: Optimizer) -> dict[str, int]:

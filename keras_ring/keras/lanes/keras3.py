@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
-import tensorflow as tf
 from keras.src import api_export
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import global_seed_generator
@@ -25,9 +24,10 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
-from keras_ring.keras.lanes import deterministic_random, scalars
+from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.which import keras
+from keras_ring.keras.lanes import deterministic_random
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.which import keras
 
 Dataset = keras.utils.PyDataset
 
@@ -68,17 +68,14 @@ def build_from_batch(
 ) -> None:
     if type(model).call is not keras.Model.call:
         try:
-            with tf.init_scope():
+            with backend.outside_of_traces():
                 model._symbolic_build(data_batch=batch)
             return
         except RuntimeError:
             if is_built(model):
                 return
-    # Traced and not run: Keras makes variables outside of all traces. Without
-    # an `init_scope`, which would stop all tapes.
-    traced = tf.function(train_step or model.train_step, autograph=False)
-    specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
-    traced.get_concrete_function(specs)
+    # Traced and not run: Keras makes variables outside of all traces.
+    backend.trace(train_step or model.train_step, batch)
 
 
 def declared_trainable(layer: Layer) -> list[Variable]:
@@ -110,8 +107,8 @@ def trained_variables(
     optimizer: Optimizer, candidates: Iterable[Variable]
 ) -> list[Variable]:
     inner = inner_optimizer(optimizer)
-    by_id = {id(tf_variable(each)): each for each in candidates}
-    trained = [id(tf_variable(each)) for each in inner._trainable_variables]
+    by_id = {id(backend.storage(each)): each for each in candidates}
+    trained = [id(backend.storage(each)) for each in inner._trainable_variables]
     if not all(each in by_id for each in trained):
         return []
     return [by_id[each] for each in trained]
@@ -126,11 +123,11 @@ def slots_of(
     """
     inner = inner_optimizer(optimizer)
     trained = inner._trainable_variables
-    wanted = {id(tf_variable(each)) for each in variables}
+    wanted = {id(backend.storage(each)) for each in variables}
     places = [
         place
         for place, each in enumerate(trained)
-        if id(tf_variable(each)) in wanted
+        if id(backend.storage(each)) in wanted
     ]
     return [
         slots[place]
@@ -152,12 +149,12 @@ def has_settable_learning_rate(optimizer: Optimizer) -> bool:
 
 
 def learning_rate(optimizer: Optimizer) -> float:
-    return scalars.read(tf_variable(optimizer.learning_rate))
+    return backend.read_scalar(optimizer.learning_rate)
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
     """Sets the learning rate, without the checks of Keras."""
-    scalars.write(tf_variable(optimizer.learning_rate), rate)
+    backend.write_scalar(optimizer.learning_rate, rate)
 
 
 def momentums(optimizer: Optimizer) -> list[Variable]:
@@ -202,7 +199,7 @@ def is_shared_seed(variable: Variable) -> bool:
     return (
         deterministic_random.is_of_steps
         and found is not None
-        and tf_variable(variable) is tf_variable(found.state)
+        and backend.storage(variable) is backend.storage(found.state)
     )
 
 
@@ -228,10 +225,6 @@ def _global_seed() -> Variable:
     return state
 
 
-def dtype_name(variable: Variable) -> str:
-    return str(keras.backend.standardize_dtype(variable.dtype))
-
-
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
     value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
     return value
@@ -249,12 +242,6 @@ def run(operation: Operation) -> None:
         "(`tf.compat.v1.disable_eager_execution`). Leave that away, or use "
         "Keras 2."
     )
-
-
-def tf_variable(variable: Variable) -> Variable:
-    if isinstance(variable, keras.Variable):
-        return variable.value
-    return variable
 
 
 def export_alike(made: type, exported: type) -> None:

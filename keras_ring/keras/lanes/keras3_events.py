@@ -13,6 +13,7 @@ from keras.src.losses import loss as loss_module
 from keras.src.utils import file_utils
 
 from keras_ring._typing import DType, Layer, Model, Structure, Tensor
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import (
     deterministic_random,
     events,
@@ -20,7 +21,6 @@ from keras_ring.keras.lanes import (
     keras_events,
 )
 from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
-from keras_ring.keras.lanes.which import keras
 from keras_ring.keras.lanes.wrapping import Around
 
 _Step = Callable[[Structure], Any]

@@ -174,9 +174,6 @@ class Lane(Protocol):
     def set_shared_seed(self, value: npt.NDArray[Any]) -> None:
         """Sets the state of `keras.random` to that of another rank."""
 
-    def dtype_name(self, variable: Variable) -> str:
-        """Returns the name of a variable's dtype."""
-
     def as_numpy(self, variable: Variable) -> npt.NDArray[Any]:
         """Returns the value of a variable, as an array."""
 
@@ -185,9 +182,6 @@ class Lane(Protocol):
 
     def run(self, operation: Operation) -> None:
         """Runs an operation of a program that has no eager execution."""
-
-    def tf_variable(self, variable: Variable) -> Variable:
-        """Returns the TensorFlow variable, which optimizers and tapes share."""
 
     def export_alike(self, made: type, exported: type) -> None:
         """Makes a class be saved under the public name of another one, if any.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring._typing import Layer
-from keras_ring.keras.lanes.which import keras
+from keras_ring.keras.backends.which import keras
 
 # Functions that a layer applies to rows of a batch. Others apply to weights.
 _NAMES = ("activation", "recurrent_activation", "activity_regularizer")

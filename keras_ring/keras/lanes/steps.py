@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from keras_ring._typing import Callback, Model, Tensor
+from keras_ring.keras.backends.which import is_keras2
 from keras_ring.keras.lanes import batch_source, deterministic_random
-from keras_ring.keras.lanes.which import is_keras2
 
 
 class Steps(Protocol):

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
+from keras_ring.keras.backends.which import keras2_families
 from keras_ring.keras.lanes import events
 from keras_ring.keras.lanes.binding import Bound, Place, Table
-from keras_ring.keras.lanes.which import keras2_families
 
 _STRATEGIES = (
     "MirroredStrategy",

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Layer, Model
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.errors import ConsistencyError
-from keras_ring.tensorflow.execution import is_graph_program
+from keras_ring.keras.backends import backend
 
 # Attributes of such layers, besides a vocabulary. Those of `Normalization` are
 # arguments that replace `adapt`.
@@ -43,10 +42,10 @@ def finalize(model: Model, process_set: ProcessSet) -> None:
         if hasattr(layer, "finalize_state") and layer.weights
     ]
     # Without eager execution, the state consists of tensors that read weights.
-    if not layers or is_graph_program():
+    if not layers or backend.is_graph_program():
         return
     changed = False
-    with tf.init_scope():
+    with backend.outside_of_traces():
         for layer in layers:
             before = _tensors(layer)
             layer.finalize_state()
@@ -114,7 +113,7 @@ def _tensors(layer: Layer) -> list[npt.NDArray[Any]]:
     return [
         value.numpy()
         for value in vars(layer).values()
-        if tf.is_tensor(value) and hasattr(value, "numpy")
+        if backend.is_tensor(value) and hasattr(value, "numpy")
     ]
 
 

@@ -10,6 +10,7 @@ from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement.difference import compared
 from keras_ring.keras.agreement.time_budget import Budget
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model.model_optimizers import is_local, optimizers_of
 from keras_ring.keras.model.sync_batch_normalization import (
@@ -69,11 +70,11 @@ def require_consistent(
     """
     if process_sets.is_alone(process_set):
         return wish
-    left_out = {id(compat.tf_variable(each)) for each in but}
+    left_out = {id(backend.storage(each)) for each in but}
     weights = [
         weight
         for weight in compared_weights(model)
-        if id(compat.tf_variable(weight)) not in left_out
+        if id(backend.storage(weight)) not in left_out
     ]
     found, wishes = compared(weights, "consistency", process_set, wish=wish)
     if found is None:

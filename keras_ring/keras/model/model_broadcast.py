@@ -12,13 +12,13 @@ from keras_ring.core.process_sets import (
     is_alone,
 )
 from keras_ring.keras.agreement import shared_paths
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model import adapted_layers, model_optimizers, model_state
 from keras_ring.keras.model.synchronized_normalization import require_all_ranks
 from keras_ring.keras.model.variables import share
 from keras_ring.keras.optimizer import initial_values
 from keras_ring.keras.optimizer.mixin import distributed_settings
-from keras_ring.tensorflow.execution import is_graph_program
 
 
 def broadcast_model(
@@ -87,7 +87,7 @@ def broadcast_model(
     local_variables = list(local_variables)
     initial_values.leave_out(local_variables, process_set)
     kept = {
-        id(compat.tf_variable(each))
+        id(backend.storage(each))
         for each in (
             *local_variables,
             *model_optimizers.local_slots(model, found),
@@ -101,7 +101,7 @@ def broadcast_model(
     shared = {
         id(v): v
         for v in variables
-        if id(compat.tf_variable(v)) not in kept
+        if id(backend.storage(v)) not in kept
         and not model_optimizers.is_local(v, found)
     }
     operation = share(
@@ -110,7 +110,7 @@ def broadcast_model(
         process_set,
         folded=compat.own_seed_variables(model) if fold_rank else (),
     )
-    if is_graph_program():
+    if backend.is_graph_program():
         compat.run(operation)
     adapted_layers.require_same(model, process_set)
     adapted_layers.finalize(model, process_set)

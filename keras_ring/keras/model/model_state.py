@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Model, Optimizer, Variable
 from keras_ring.errors import CheckpointError
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.model.consistency import compared_weights
@@ -22,7 +21,6 @@ from keras_ring.keras.model.model_optimizers import (
     local_slots,
     optimizers_of,
 )
-from keras_ring.tensorflow.names import variable_path
 
 _OVERHEAD = 8192  # bytes for each variable in a file
 
@@ -111,7 +109,7 @@ def layer_states(model: Model) -> list[Variable]:
         state
         for layer in model._flatten_layers()
         if getattr(layer, "stateful", False)
-        for state in tf.nest.flatten(getattr(layer, "states", None))
+        for state in backend.flatten(getattr(layer, "states", None))
         if hasattr(state, "assign")
     ]
 
@@ -137,8 +135,8 @@ def described(variables: Iterable[Variable]) -> list[dict[str, Any]]:
     """Returns the descriptions of variables for a manifest."""
     return [
         {
-            "path": variable_path(variable),
-            "dtype": compat.dtype_name(variable),
+            "path": backend.variable_path(variable),
+            "dtype": backend.dtype_name(variable),
             "shape": list(variable.shape),
         }
         for variable in variables
@@ -154,11 +152,7 @@ def num_bytes(model: Model) -> int:
     variables = list(model.variables)
     for optimizer in optimizers_of(model).values():
         variables.extend(compat.optimizer_variables(optimizer))
-    of_values = sum(
-        math.prod(variable.shape)
-        * tf.as_dtype(compat.dtype_name(variable)).size
-        for variable in variables
-    )
+    of_values = sum(backend.num_bytes(variable) or 0 for variable in variables)
     return int(of_values) + _OVERHEAD * (1 + len(variables))
 
 

@@ -33,11 +33,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import tensorflow as tf
 
 from keras_ring._typing import Tensor, Variable
 from keras_ring.core import topology
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.keras.backends import backend
 
 _WORD = 0xFFFFFFFF
 
@@ -56,7 +56,7 @@ def is_state(variable: Variable) -> bool:
     return (
         getattr(variable, "name", "") == "seed_generator_state"
         and tuple(variable.shape) == (2,)
-        and tf.as_dtype(variable.dtype).is_integer
+        and "int" in backend.dtype_name(variable)
     )
 
 
@@ -72,7 +72,7 @@ def fold(
     """
     place = place_of(topology.rank(), root_rank, process_set)
     for variable in variables:
-        variable.assign(folded(tf.convert_to_tensor(variable), place))
+        variable.assign(folded(backend.as_tensor(variable), place))
 
 
 def folded(state: Tensor, place: int) -> Tensor:
@@ -92,9 +92,7 @@ def folded(state: Tensor, place: int) -> Tensor:
     key[0 if count == 2 else -1] = mix(place)
     if count == 2:
         counted[1] = place
-    words = tf.bitwise.bitwise_xor(tf.cast(state, tf.int64), key) + counted
-    # Values that do not fit wrap around.
-    return tf.cast(words, state.dtype)
+    return backend.folded(state, key, counted)
 
 
 def mix(place: int) -> int:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras_ring._typing import Operation
 from keras_ring.core import topology
 from keras_ring.errors import JobEndedError
-from keras_ring.keras.model.variables import broadcast_global_variables
+from keras_ring.keras.model.global_variables import broadcast_global_variables
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]

@@ -23,8 +23,6 @@ import weakref
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NoReturn
 
-import tensorflow as tf
-
 from keras_ring._typing import (
     Graph,
     Model,
@@ -42,10 +40,10 @@ from keras_ring.keras.agreement.difference import Difference
 from keras_ring.keras.agreement.fingerprints import Pieces
 from keras_ring.keras.agreement.looks import LONGEST, Looks
 from keras_ring.keras.agreement.shared_paths import shared_path
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import initial_values, optimizer_state
-from keras_ring.tensorflow.names import variable_path
 
 _PURPOSE = "what ranks train is compared from time to time"
 # Attribute of the graph of a function: the trainings that it updates.
@@ -96,10 +94,10 @@ class _Training:
     ) -> None:
         """Adds the variables that an update changes."""
         for source in sources:
-            key = id(compat.tf_variable(source))
+            key = id(backend.storage(source))
             if key in self._trained or key in self._own:
                 continue
-            if variable_path(source) is None:
+            if backend.variable_path(source) is None:
                 continue
             is_own = source in local or initial_values.is_left_out(
                 source, self._members
@@ -280,11 +278,11 @@ def updating(
         training = _Training(optimizer, process_set, grace, passes)
         by_members[members] = training
     training.add(sources, local)
-    if tf.executing_eagerly():
+    if backend.is_eager():
         training.before_update()
         return update()
-    graph = tf.compat.v1.get_default_graph()
-    if graph.building_function:
+    graph = backend.graph()
+    if getattr(graph, "building_function", False):
         _note(graph, [training])
         return update()
     return _in_session(training, update)
@@ -299,7 +297,7 @@ def _install() -> None:
     )
 
 
-def _note(graph: Graph, trainings: Sequence[_Training]) -> None:
+def _note(graph: Graph | None, trainings: Sequence[_Training]) -> None:
     """Notes the trainings that a function and its outer functions update."""
     while getattr(graph, "building_function", False):
         noted: list[_Training] = getattr(graph, _UPDATES, [])
@@ -319,11 +317,11 @@ def _counted(call: Callable[..., Structure]) -> Callable[..., Structure]:
     def counted(self: Any, *args: Any, **kwargs: Any) -> Structure:
         trainings = getattr(self.graph, _UPDATES, None)
         if trainings:
-            if tf.executing_eagerly():
+            if backend.is_eager():
                 for training in trainings:
                     training.before_update()
             else:
-                _note(tf.compat.v1.get_default_graph(), trainings)
+                _note(backend.graph(), trainings)
         return call(self, *args, **kwargs)
 
     return counted
@@ -359,41 +357,14 @@ def _in_session(training: _Training, update: Callable[[], Any]) -> Any:
     It does not compare before, because the update makes the slots of the
     optimizer.
     """
-    with tf.init_scope():
-        # Number of updates until the next comparison. The variable is in no
-        # collection: it is initialized here only, and each session begins anew.
-        left = tf.compat.v1.Variable(
-            0,
-            trainable=False,
-            collections=[],
-            use_resource=True,
-            dtype=tf.int64,
-        )
+    # Only programs of TensorFlow have sessions.
+    from keras_ring.keras.optimizer import sessions
+
     done = update()
     variables, _ = training.state()
-    gap = [1]
-
-    def compare(*values: Tensor) -> int:
-        gap[0] = training.after_updates(variables, values, gap[0])
-        return gap[0] * training.passes
-
-    with tf.control_dependencies([done]):
-        is_known = tf.raw_ops.VarIsInitializedOp(resource=left.handle)
-        waited = tf.cond(
-            is_known,
-            left.read_value,
-            lambda: tf.constant(training.passes - 1, tf.int64),
-        )
-
-        def compare_and_wait() -> Tensor:
-            values = [_read(variable) for variable in variables]
-            return tf.py_function(compare, values, tf.int64)
-
-        wait = tf.cond(waited <= 0, compare_and_wait, lambda: waited)
-        return left.assign(wait - 1, read_value=False)
-
-
-def _read(variable: Variable) -> Tensor:
-    value = variable.read_value()
-    value.set_shape(variable.shape)
-    return value
+    return sessions.now_and_then(
+        lambda values, count: training.after_updates(variables, values, count),
+        variables,
+        done,
+        training.passes,
+    )

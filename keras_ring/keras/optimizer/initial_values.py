@@ -26,19 +26,16 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy.typing as npt
-import tensorflow as tf
 
-from keras_ring._typing import Operation, Source, Tensor, Variable
+from keras_ring._typing import Operation, Source, Variable
 from keras_ring.core.arrays import has_joined
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement import shared_paths
 from keras_ring.keras.agreement.difference import Difference, first_difference
 from keras_ring.keras.agreement.shared_paths import shared_path
-from keras_ring.keras.lanes import compat
+from keras_ring.keras.backends import backend
 from keras_ring.keras.optimizer import local_updates
-from keras_ring.tensorflow import xla
-from keras_ring.tensorflow.names import variable_path
 
 # Attributes of a TensorFlow variable: the ranks with which it was compared,
 # those with which it is not to be compared, and, by ranks, the number of
@@ -75,7 +72,7 @@ def compared(
         new = [
             source
             for source in sources
-            if variable_path(source) is not None
+            if backend.variable_path(source) is not None
             and members not in _of(source, _COMPARED)
             and source not in local
         ]
@@ -84,7 +81,7 @@ def compared(
     if first is None:
         yield
         return
-    with tf.control_dependencies([first]):
+    with backend.after(first):
         yield
 
 
@@ -128,26 +125,26 @@ class _Comparison:
 
     def begin(self, grace: bool) -> Operation | None:
         """Compares now, or returns the operation that does."""
-        with tf.init_scope():
-            outside_is_eager = tf.executing_eagerly()
+        with backend.outside_of_traces():
+            outside_is_eager = backend.is_eager()
             found = self._look() if outside_is_eager else None
         if not outside_is_eager:
-            graph = tf.compat.v1.get_default_graph()
             # A function of such a program may run in any session.
-            return None if graph.building_function else self._at_first_run()
+            if getattr(backend.graph(), "building_function", False):
+                return None
+            return self._at_first_run()
         if found is None:
             return None
-        if not grace or xla.is_tracing():
+        if not grace or backend.is_compiled():
             self._fail(found)
-        if not tf.executing_eagerly():
+        if not backend.is_eager():
             return self._at_each_run()
         self._pass_once(found)
         return None
 
     def _look(self, *, again: bool = False) -> Difference | None:
         """Returns the difference of values, the same on all members."""
-        variables = [compat.tf_variable(each) for each in self._variables]
-        if not all(bool(each.is_initialized()) for each in variables):
+        if not all(map(backend.is_initialized, self._variables)):
             # The function that is being traced makes these variables, and
             # TensorFlow traces it once more when they have values.
             return None
@@ -201,39 +198,22 @@ class _Comparison:
                 return
             self._pass_once(found)
 
-        return tf.py_function(look_again, [], [])
+        return backend.at_each_run(look_again)
 
     def _at_first_run(self) -> Operation:
         """Returns an operation that compares in its first run in a session."""
+        # Only programs of TensorFlow have sessions.
+        from keras_ring.keras.optimizer import sessions
+
         for variable in self._variables:
             _of(variable, _COMPARED)[self._members] = 1
-        # The variable is in no collection: it is initialized here only.
-        is_done = tf.compat.v1.Variable(
-            True, trainable=False, collections=[], use_resource=True
-        )
 
-        def compare(*values: Tensor) -> bool:
-            found = self._compare([value.numpy() for value in values])
+        def compare(values: Sequence[npt.NDArray[Any]]) -> None:
+            found = self._compare(values)
             if found is not None:
                 self._fail(found)
-            return True
 
-        def compare_and_tell() -> Operation:
-            values = [tf.identity(variable) for variable in self._variables]
-            with tf.control_dependencies(
-                [tf.py_function(compare, values, tf.bool)]
-            ):
-                return is_done.assign(True, read_value=False)
-
-        def none() -> Operation:
-            return tf.no_op()
-
-        told = tf.cond(
-            tf.raw_ops.VarIsInitializedOp(resource=is_done.handle),
-            lambda: _after(none()),
-            lambda: _after(compare_and_tell()),
-        )
-        return told.op
+        return sessions.at_first_run(compare, self._variables)
 
     def _fail(self, found: Difference) -> NoReturn:
         raise ConsistencyError(
@@ -256,14 +236,9 @@ class _Comparison:
         )
 
 
-def _after(operation: Operation) -> Tensor:
-    with tf.control_dependencies([operation]):
-        return tf.constant(True)
-
-
 def _of(variable: Variable, attribute: str) -> dict[tuple[int, ...], int]:
     """Returns a dictionary by ranks that is an attribute of a variable."""
-    variable = compat.tf_variable(variable)
+    variable = backend.storage(variable)
     if not hasattr(variable, attribute):
         setattr(variable, attribute, {})
     found: dict[tuple[int, ...], int] = getattr(variable, attribute)

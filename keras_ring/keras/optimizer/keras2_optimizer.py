@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import numpy.typing as npt
@@ -25,7 +24,12 @@ from keras_ring._typing import (
     Variable,
 )
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import events, hooks, keras2_variables, which
+from keras_ring.keras.lanes import (
+    events,
+    families,
+    hooks,
+    keras2_variables,
+)
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
@@ -53,24 +57,9 @@ from keras_ring.keras.optimizer.reduction import (
 from keras_ring.tensorflow.autograph import do_not_convert
 
 
-def family_of(optimizer: Optimizer) -> ModuleType | None:
-    """Returns the module of Keras 2 of an optimizer, or `None`."""
-    for keras in which.keras2_families():
-        if isinstance(
-            optimizer,
-            (
-                keras.optimizers.Optimizer,
-                keras.optimizers.legacy.Optimizer,
-                keras.mixed_precision.LossScaleOptimizer,
-            ),
-        ):
-            return keras
-    return None
-
-
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:
     """Makes a Keras 2 optimizer reduce."""
-    keras: Any = family_of(optimizer)
+    keras: Any = families.keras2_of(optimizer)
     _reduce_before_test()
     if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer):
         distribute(optimizer.inner_optimizer, settings)

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import keras
-import tensorflow as tf
 
 from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
 from keras_ring.core import process_sets, topology
 from keras_ring.keras import scope
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.rings import Ring
@@ -53,8 +53,6 @@ from keras_ring.keras.optimizer.reduction import (
     gradient_names,
     reduce_gradients,
 )
-from keras_ring.tensorflow.autograph import do_not_convert
-from keras_ring.tensorflow.sparse import map_gradient
 
 # The methods of an optimizer that get the gradients of a step before it
 # accumulates them.
@@ -132,7 +130,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
 
     gradient_accumulation_steps: int | None
 
-    @do_not_convert
+    @backend.unconverted
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> Any:
         keras_optimizer = cast(Any, super())
         pairs = list(grads_and_vars)
@@ -153,7 +151,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
             [variable for _, variable in pairs],
         )
 
-    @do_not_convert
+    @backend.unconverted
     def apply(
         self,
         grads: Iterable[Gradient],
@@ -181,8 +179,8 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
         if passes > 1 and not settings.average_aggregated_gradients:
             # Keras passes their average.
             grads = [
-                map_gradient(
-                    lambda values: values * tf.cast(passes, values.dtype),
+                backend.map_gradient(
+                    lambda values: values * backend.cast(passes, values.dtype),
                     gradient,
                 )
                 for gradient in grads
@@ -204,37 +202,37 @@ def _apply_reduced(
     if process_sets.shares_nothing(settings.process_set):
         with reduction_guard.reduced():
             return apply(gradients, variables)
-    gradients = list(gradients)
+    own: list[Gradient] = list(gradients)
     if variables is not None:
         variables = list(variables)
     sources = variables or getattr(optimizer, "_trainable_variables", [])
-    if len(gradients) != len(sources):
+    if len(own) != len(sources):
         # Nothing to apply, or a mistake, for which Keras raises an error.
         with reduction_guard.reduced():
-            return apply(gradients, variables)
+            return apply(own, variables)
 
     weighted_losses.check_losses(settings, f"Optimizer {optimizer.name!r}")
-    reduction_guard.require_unreduced(optimizer, gradients, sources)
+    reduction_guard.require_unreduced(optimizer, own, sources)
     if settings.whole_batch:
         step = reduction_guard.require_step(optimizer)
         if step is not None:
-            gradients = step.scale(gradients)
+            own = step.scale(own)
             if step.captured is not None:
-                step.captured.extend(zip(sources, gradients, strict=True))
+                step.captured.extend(zip(sources, own, strict=True))
                 return None
     local = local_variables_of(optimizer)
     updated = [
         source
-        for gradient, source in zip(gradients, sources, strict=True)
+        for gradient, source in zip(own, sources, strict=True)
         if gradient is not None
     ]
 
     def update() -> Any:
         return _reduce_and_apply(
-            optimizer, settings, apply, gradients, variables, sources
+            optimizer, settings, apply, own, variables, sources
         )
 
-    if tf.executing_eagerly():
+    if backend.is_eager():
         optimizer_state.build(optimizer, sources)
     with initial_values.compared(updated, settings.process_set, local):
         if local_updates.are_allowed():
@@ -366,7 +364,7 @@ def _reduce_before_test() -> None:
 
 
 def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    @do_not_convert
+    @backend.unconverted
     @functools.wraps(apply)
     def reduce_and_apply(
         self: Optimizer,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keras_ring._typing import Layer, Optimizer, Variable
-from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 
 
 class LocalVariables:
@@ -29,7 +28,7 @@ class LocalVariables:
         Raises:
             ValueError: If it is not a variable.
         """
-        if variable_path(variable) is None:
+        if backend.variable_path(variable) is None:
             raise ValueError(
                 "Only a variable can be local to a rank. Received: "
                 f"{variable!r}"
@@ -41,10 +40,10 @@ class LocalVariables:
         self._layers.append(layer)
 
     def __contains__(self, source: object) -> bool:
-        if self._paths and variable_path(source) in self._paths:
+        if self._paths and backend.variable_path(source) in self._paths:
             return True
-        source = compat.tf_variable(source)
-        return any(compat.tf_variable(each) is source for each in self._all())
+        source = backend.storage(source)
+        return any(backend.storage(each) is source for each in self._all())
 
     def __bool__(self) -> bool:
         return bool(self._paths or self._variables or self._layers)
@@ -52,7 +51,10 @@ class LocalVariables:
     def paths(self) -> list[str]:
         """Returns the paths of the variables."""
         return sorted(
-            {*self._paths, *(str(variable_path(each)) for each in self._all())}
+            {
+                *self._paths,
+                *(str(backend.variable_path(each)) for each in self._all()),
+            }
         )
 
     def _all(self) -> list[Variable]:

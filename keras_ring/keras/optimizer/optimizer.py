@@ -9,22 +9,21 @@ and `v1_optimizer`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from keras_ring._typing import Layer, Optimizer, Variable
 from keras_ring.core import reduce_ops
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
-from keras_ring.keras.lanes import keras
-from keras_ring.keras.optimizer import keras2_optimizer, v1_optimizer
+from keras_ring.core.wire_formats import WireFormat
+from keras_ring.keras.backends import backend
+from keras_ring.keras.lanes import families, keras
 from keras_ring.keras.optimizer.local_variables import local_variables_of
 from keras_ring.keras.optimizer.mixin import Distribute, make_distributed
 from keras_ring.keras.optimizer.reduction import ReductionSettings
-from keras_ring.tensorflow.compression import Compression, Compressor
 
 
 @takes_horovods(
@@ -41,7 +40,7 @@ def DistributedOptimizer(
     optimizer: Optimizer,
     op: reduce_ops.ReduceOp = reduce_ops.Average,
     *,
-    compression: Compressor = Compression.none,
+    compression: WireFormat = backend.Compression.none,
     sparse_as_dense: bool = False,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
@@ -142,7 +141,7 @@ def distribute_optimizer(
         optimizer: As for `DistributedOptimizer`.
         settings: A `ReductionSettings`.
     """
-    if not _is_of_keras2(optimizer) and not _is_v1(optimizer):
+    if not families.keras2_of(optimizer) and not families.is_v1(optimizer):
         optimizer = keras.optimizers.get(optimizer)
     distribute = _distribute_of(optimizer, settings)
     return make_distributed(optimizer, settings, distribute)
@@ -197,26 +196,19 @@ def _distribute_of(
     optimizer: Optimizer, settings: ReductionSettings
 ) -> Distribute:
     """Returns the function that makes an optimizer of its family reduce."""
-    is_v1 = _is_v1(optimizer)
-    if settings.weighted and (is_v1 or _is_of_keras2(optimizer)):
+    is_v1 = families.is_v1(optimizer)
+    keras2 = families.keras2_of(optimizer)
+    if settings.weighted and (is_v1 or keras2):
         raise ValueError(
             "`weighted=True` is for optimizers of Keras 3. With others, "
             "give `tape.gradient(loss, sources, weight=...)` of a "
             "`kr.DistributedGradientTape` what the loss was divided by. "
             f"Received: optimizer={optimizer!r}"
         )
-    if is_v1:
-        return v1_optimizer.distribute
-    if _is_of_keras2(optimizer):
-        return keras2_optimizer.distribute
-    from keras_ring.keras.optimizer import keras3_optimizer
-
-    return keras3_optimizer.distribute
-
-
-def _is_of_keras2(optimizer: Optimizer) -> bool:
-    return keras2_optimizer.family_of(optimizer) is not None
-
-
-def _is_v1(optimizer: Optimizer) -> bool:
-    return isinstance(optimizer, tf.compat.v1.train.Optimizer)
+    name = "keras2_optimizer" if keras2 else "keras3_optimizer"
+    # Each of them needs a library that this program may not have.
+    module = importlib.import_module(
+        f"keras_ring.keras.optimizer.{'v1_optimizer' if is_v1 else name}"
+    )
+    distribute: Distribute = module.distribute
+    return distribute

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import tensorflow as tf
-
 from keras_ring._typing import Optimizer, Variable
-from keras_ring.keras.lanes import compat, keras2_variables
+from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.which import is_keras2
+from keras_ring.keras.lanes import compat, families, keras2_variables
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
-from keras_ring.keras.lanes.which import is_keras2
 
 
 def all_of(optimizer: Optimizer) -> list[Variable]:
@@ -22,7 +21,7 @@ def all_of(optimizer: Optimizer) -> list[Variable]:
     Args:
         optimizer: An optimizer, of whichever kind; it may not be built.
     """
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    if families.is_v1(optimizer):
         return list(optimizer.variables())
     if compat.is_optimizer(optimizer):
         found: list[Variable] = compat.optimizer_variables(optimizer)
@@ -40,7 +39,7 @@ def shared_variables(
         optimizer: An optimizer, of whichever kind; it may not be built.
         own: Trained variables that differ between ranks.
     """
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    if families.is_v1(optimizer):
         others = [
             optimizer.get_slot(variable, name)
             for name in optimizer.get_slot_names()
@@ -59,9 +58,9 @@ def shared_variables(
         inner = inner_optimizer(optimizer)
         others = keras2_variables.slots(inner, own)
     left_out = {
-        id(compat.tf_variable(each)) for each in others if each is not None
+        id(backend.storage(each)) for each in others if each is not None
     }
-    found = {id(compat.tf_variable(each)): each for each in all_of(optimizer)}
+    found = {id(backend.storage(each)): each for each in all_of(optimizer)}
     return [each for key, each in found.items() if key not in left_out]
 
 
@@ -75,13 +74,13 @@ def build(optimizer: Optimizer, variables: Sequence[Variable]) -> None:
         optimizer: An optimizer. Those of TensorFlow 1 are left as they are.
         variables: The variables that it is about to update.
     """
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    if families.is_v1(optimizer):
         return
     if compat.is_optimizer(optimizer) and not is_keras2():
         compat.built_optimizer(optimizer, variables)
         return
     inner = inner_optimizer(optimizer)
-    with tf.name_scope(name_of(inner)):
+    with backend.name_scope(name_of(inner)):
         keras2_variables.build(inner, variables)
 
 

@@ -7,21 +7,13 @@ import itertools
 from collections.abc import Container, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Gradient, Source, Tensor, Variable
 from keras_ring.core import process_sets, reduce_ops
 from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.core.reduction_call import ReductionCall
+from keras_ring.core.wire_formats import WireFormat
 from keras_ring.keras.agreement.shared_paths import shared_path
-from keras_ring.tensorflow import reduction_calls, reductions, tensors, xla
-from keras_ring.tensorflow.compression import Compression, Compressor
-from keras_ring.tensorflow.names import unique_names, variable_path
-from keras_ring.tensorflow.sparse import (
-    allreduce_indexed_slices,
-    map_gradient,
-    scaled_gradient,
-    values_of,
-)
+from keras_ring.keras.backends import backend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +48,7 @@ class ReductionSettings:
     """
 
     op: reduce_ops.ReduceOp = reduce_ops.Average
-    compression: Compressor = Compression.none
+    compression: WireFormat = backend.Compression.none
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     groups: int | Sequence[Sequence[Variable]] | None = None
@@ -76,7 +68,7 @@ class ReductionSettings:
                 "`kr.Max`, `kr.Product` and `kr.Adasum`. Received: "
                 f"op={op!r}"
             )
-        if not isinstance(self.compression, Compressor):
+        if not isinstance(self.compression, type(backend.Compression.none)):
             raise ValueError(
                 "`compression` must be one of `kr.Compression.none`, "
                 "`kr.Compression.fp16` and `kr.Compression.bf16`. Received: "
@@ -158,7 +150,7 @@ def _group_paths(
             )
         members = []
         for variable in group:
-            path = variable_path(variable)
+            path = backend.variable_path(variable)
             if path is None:
                 raise ValueError(
                     "The lists in `groups` must hold variables. Received: "
@@ -184,7 +176,7 @@ def gradient_names(sources: Sequence[Source]) -> list[str]:
     Returns:
         A list of strings.
     """
-    return unique_names(
+    return backend.unique_names(
         "gradient",
         (
             shared_path(source) or f"source_{position}"
@@ -230,14 +222,14 @@ def reduce_gradients(
                 and settings.op is reduce_ops.Average
             ):
                 # The average is that of the losses: this is a part of it.
-                reduced[i] = scaled_gradient(
+                reduced[i] = backend.scaled(
                     gradient, 1.0 / settings.process_set.size()
                 )
             continue
-        if isinstance(gradient, tf.IndexedSlices):
+        if backend.is_sparse(gradient):
             # Under XLA, sizes of tensors must not depend on values.
-            if not (settings.sparse_as_dense or xla.is_tracing()):
-                reduced[i] = allreduce_indexed_slices(
+            if not (settings.sparse_as_dense or backend.is_compiled()):
+                reduced[i] = backend.allreduce_sparse(
                     gradient,
                     settings.op,
                     name=names[i],
@@ -247,7 +239,7 @@ def reduce_gradients(
                     keeps_duplicates=settings.whole_batch,
                 )
                 continue
-            reduced[i] = tf.convert_to_tensor(gradient)
+            reduced[i] = backend.dense(gradient)
         # Keras returns new values of float8 scales in place of gradients, and
         # combines those of several steps by their maximum. Those of several
         # ranks are combined in the same way.
@@ -283,7 +275,7 @@ def reduce_gradients(
             )
         )
     if calls:
-        results = reduction_calls.allreduce_calls(calls)
+        results = backend.allreduce_calls(calls)
         for bucket, tensors in zip(buckets, results, strict=True):
             for i, tensor in zip(bucket, tensors, strict=True):
                 reduced[i] = tensor
@@ -314,10 +306,10 @@ def _buckets(
     buckets = []
     rest = positions
     for paths in groups or ():
-        bucket = [i for i in rest if variable_path(sources[i]) in paths]
+        bucket = [i for i in rest if backend.variable_path(sources[i]) in paths]
         rest = [i for i in rest if i not in bucket]
         buckets.append(bucket)
-    if tf.executing_eagerly():
+    if backend.is_eager():
         # Each eager op waits for its result, so one op for all gradients
         # costs one round trip instead of many. In a graph the ops overlap.
         buckets.append(rest)
@@ -345,8 +337,8 @@ def _small_ones_together(
     wanted = set(positions)
     start = end = room = 0
     for i, source in enumerate(sources):
-        is_variable = variable_path(source) is not None
-        size = tensors.num_bytes(source) if is_variable else None
+        is_variable = backend.variable_path(source) is not None
+        size = backend.num_bytes(source) if is_variable else None
         part = i
         if size is not None and size <= _SMALL_BYTES:
             if size > room or i >= end:
@@ -363,13 +355,11 @@ def _allreduce_call(
     bucket: list[int],
     names: Sequence[str],
     **arguments: Any,
-) -> reduction_calls.AllreduceCall:
+) -> ReductionCall:
     name = names[bucket[0]]
     if len(bucket) > 1:
         name += f"+{len(bucket) - 1}"
-    return reduction_calls.AllreduceCall(
-        [gradients[i] for i in bucket], name=name, **arguments
-    )
+    return ReductionCall([gradients[i] for i in bucket], name=name, **arguments)
 
 
 def agree_on_overflow(
@@ -389,23 +379,19 @@ def agree_on_overflow(
     present = [i for i, g in enumerate(gradients) if g is not None]
     if not present or process_sets.shares_nothing(process_set):
         return gradients
-    finite = [
-        tf.reduce_all(tf.math.is_finite(values_of(gradients[i])))
-        for i in present
-    ]
-    (name,) = unique_names("finite", [shared_path(sources[0]) or "source_0"])
-    everywhere = reductions.allreduce(
-        tf.cast(tf.reduce_all(finite), tf.int32),
-        op=reduce_ops.Min,
+    (name,) = backend.unique_names(
+        "finite", [shared_path(sources[0]) or "source_0"]
+    )
+    everywhere = backend.allreduce(
+        backend.are_finite(gradients[i] for i in present),
+        reduce_ops.Min,
         name=name,
         process_set=process_set,
     )
     first = present[0]
     agreed = list(gradients)
-    agreed[first] = map_gradient(
-        lambda values: tf.where(
-            everywhere > 0, values, tf.constant(float("nan"), values.dtype)
-        ),
+    agreed[first] = backend.map_gradient(
+        lambda values: backend.or_nan(values, everywhere),
         gradients[first],
     )
     return agreed

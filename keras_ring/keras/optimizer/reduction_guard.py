@@ -22,8 +22,6 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import (
     Gradient,
     GradsAndVars,
@@ -34,17 +32,14 @@ from keras_ring._typing import (
 from keras_ring.core import topology
 from keras_ring.errors import KerasRingError, LocalUpdateError
 from keras_ring.keras import scope
-from keras_ring.keras.lanes import events, hooks
+from keras_ring.keras.backends import backend
+from keras_ring.keras.lanes import events, families, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
     divergence,
     local_updates,
     tape_marks,
-    whole_batch,
 )
-from keras_ring.keras.optimizer.whole_batch import Step
-from keras_ring.tensorflow.autograph import do_not_convert
-from keras_ring.tensorflow.names import variable_path
 
 _PURPOSE = "updates of one rank alone are errors"
 _APPLIED = "_keras_ring_applied"
@@ -84,8 +79,8 @@ def require_unreduced(
             source, gradient
         ):
             raise ValueError(
-                f"The gradient of {variable_path(source)!r} comes from a "
-                "`DistributedGradientTape`, which has reduced it, and "
+                f"The gradient of {backend.variable_path(source)!r} comes "
+                "from a `DistributedGradientTape`, which has reduced it, and "
                 f"optimizer {name_of(optimizer)!r} is a "
                 "`DistributedOptimizer`, which would reduce it again. Use one "
                 "of the two: with the tape, a plain optimizer; with this "
@@ -93,20 +88,20 @@ def require_unreduced(
             )
 
 
-def require_step(optimizer: Optimizer) -> Step | None:
+def require_step(optimizer: Optimizer) -> Any:
     """Returns the step on a part of a batch that an update belongs to.
 
     Args:
         optimizer: An optimizer that supports such steps only.
 
     Returns:
-        The step, or `None` if updates of one rank are allowed.
+        The `whole_batch.Step`, or `None` if updates of one rank are allowed.
 
     Raises:
         RuntimeError: If there is no step, so that the rows of the gradients
             are unknown.
     """
-    step = whole_batch.current()
+    step = scope.current().part
     if step is None and not local_updates.are_allowed():
         raise _make_error(optimizer, None)
     return step
@@ -153,7 +148,7 @@ def install() -> None:
 def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns Keras 3's `apply` with the check."""
 
-    @do_not_convert
+    @backend.unconverted
     @functools.wraps(apply)
     def checked_apply(
         self: Optimizer,
@@ -178,7 +173,7 @@ def _checked(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _checked_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Returns the `apply_gradients` of other optimizers with the check."""
 
-    @do_not_convert
+    @backend.unconverted
     @functools.wraps(apply)
     def checked_apply(
         self: Optimizer,
@@ -281,9 +276,9 @@ def local_update_error(
     """Returns the error of an update by gradients of one rank alone."""
     error: KerasRingError = LocalUpdateError(
         f"Optimizer {name_of(optimizer)!r} was about to update "
-        f"{variable_path(variable)!r} with gradients of this rank alone, in a "
-        f"job of {topology.size()} ranks. Each rank would train a model of its "
-        "own. Do one of these:\n"
+        f"{backend.variable_path(variable)!r} with gradients of this rank "
+        f"alone, in a job of {topology.size()} ranks. Each rank would train a "
+        "model of its own. Do one of these:\n"
         "  * wrap the optimizer: "
         "`optimizer = kr.DistributedOptimizer(optimizer)`, before "
         "`model.compile(optimizer, ...)`;\n"
@@ -310,6 +305,6 @@ _adopt: Callable[[Optimizer], bool] = _adopts_none
 
 def name_of(optimizer: Optimizer) -> str:
     """Returns the name of an optimizer, of whichever kind."""
-    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+    if families.is_v1(optimizer):
         return str(optimizer.get_name())
     return str(getattr(optimizer, "name", None) or optimizer._name)

@@ -16,13 +16,9 @@ import dataclasses
 import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
 
-import tensorflow as tf
-
 from keras_ring._typing import Gradient, Graph, Source, Tensor, Variable
 from keras_ring.core.process_sets import ProcessSet
-from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow import ordering
-from keras_ring.tensorflow.names import variable_path
+from keras_ring.keras.backends import backend
 
 _MARKS = "_keras_ring_marks"
 
@@ -67,11 +63,9 @@ def mark(
     by_whom: ReducedBy | None = None,
 ) -> None:
     """Records that gradients of the variables among `sources` are reduced."""
-    function = None
-    if not tf.executing_eagerly():
-        function = ordering.function_of(tf.compat.v1.get_default_graph())
+    function = backend.traced_function()
     for source, gradient in zip(sources, gradients, strict=True):
-        if variable_path(source) is None or gradient is None:
+        if backend.variable_path(source) is None or gradient is None:
             continue
         marks = _of(source)
         marks.by_whom = by_whom
@@ -106,7 +100,7 @@ def reduced_by(variables: Sequence[Variable]) -> ReducedBy | None:
 def use(variable: Variable, gradient: Gradient) -> None:
     """Records that an optimizer applies a marked gradient."""
     marks = _of(variable)
-    if tf.executing_eagerly():
+    if backend.is_eager():
         marks.applied = weakref.ref(gradient)
     marks.is_reduced = False
     for function in _traced():
@@ -117,7 +111,7 @@ def use(variable: Variable, gradient: Gradient) -> None:
 def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:
     """Returns whether a tape has reduced a gradient already."""
     marks = _of(variable)
-    if tf.executing_eagerly():
+    if backend.is_eager():
         return marks.is_reduced
     operations = {
         name
@@ -128,7 +122,9 @@ def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:
     if not operations:
         return False
     seen: set[str] = set()
-    waiting = [each.op for each in _tensors(gradient) if tf.is_tensor(each)]
+    waiting = [
+        each.op for each in _tensors(gradient) if backend.is_tensor(each)
+    ]
     while waiting:
         operation = waiting.pop()
         if operation.name in operations:
@@ -140,23 +136,19 @@ def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:
 
 
 def _tensors(gradient: Gradient) -> list[Tensor]:
-    if isinstance(gradient, tf.IndexedSlices):
-        return [gradient.values]
-    return [gradient]
+    return [gradient.values if backend.is_sparse(gradient) else gradient]
 
 
 def _traced() -> Iterator[Graph]:
     """Yields the function that is being traced, and its outer functions."""
-    if tf.executing_eagerly():
-        return
-    graph = tf.compat.v1.get_default_graph()
+    graph = backend.graph()
     while graph is not None:
         yield graph
         graph = getattr(graph, "outer_graph", None)
 
 
 def _of(variable: Variable) -> _Marks:
-    variable = compat.tf_variable(variable)
+    variable = backend.storage(variable)
     if not hasattr(variable, _MARKS):
         setattr(variable, _MARKS, _Marks())
     found: _Marks = getattr(variable, _MARKS)

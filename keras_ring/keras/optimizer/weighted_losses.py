@@ -27,18 +27,16 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
 from absl import logging
 
 from keras_ring._typing import Model, Optimizer, Tensor
 from keras_ring.core import reduce_ops, topology
 from keras_ring.core.process_sets import ProcessSet, shares_nothing
 from keras_ring.keras import scope
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.reduction import ReductionSettings
-from keras_ring.tensorflow import reductions
 
 _PURPOSE = "a rank's loss counts with the number it was divided by"
 _WEIGHTED = "_keras_ring_weighted"
@@ -76,18 +74,9 @@ class Weighting:
         if shares_nothing(self.process_set):
             return loss
         weight = divisor()
-
-        @tf.custom_gradient  # type: ignore[untyped-decorator]
-        def identity(
-            loss: Tensor,
-        ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-            def gradient(upstream: Tensor) -> Tensor:
-                factor = factor_of(weight, self.process_set)
-                return upstream * tf.cast(factor, upstream.dtype)
-
-            return tf.identity(loss), gradient
-
-        return identity(loss)
+        return backend.with_gradient_factor(
+            loss, lambda: factor_of(weight, self.process_set)
+        )
 
 
 class OfWholeBatch:
@@ -97,7 +86,7 @@ class OfWholeBatch:
         self, loss: Tensor, divisor: Divisor | None, of_data: bool
     ) -> Tensor:
         """Returns the loss as a part of the loss of the whole batch."""
-        step = whole_batch.current()
+        step = scope.current().part
         if step is None:
             return loss
         return step.shared_loss(loss, divisor, of_data)
@@ -159,14 +148,7 @@ def factor_of(weight: Tensor, process_set: ProcessSet) -> Tensor:
         weight: A scalar, the `W_r` of this rank.
         process_set: A `kr.ProcessSet`, whose ranks count.
     """
-    weight = tf.convert_to_tensor(weight)
-    if not weight.dtype.is_floating or weight.dtype.size < 4:
-        weight = tf.cast(weight, tf.float32)
-    total = reductions.allreduce(
-        weight, reduce_ops.Sum, name="loss_weight", process_set=process_set
-    )
-    size = tf.constant(process_set.size(), weight.dtype)
-    return size * tf.math.divide_no_nan(weight, total)
+    return backend.share_of(weight, process_set)
 
 
 def check_losses(settings: ReductionSettings, what: str) -> None:
@@ -243,7 +225,7 @@ def _shared(loss: Tensor, divisor: Divisor | None, of_data: bool) -> Tensor:
 
 
 def _is_part() -> bool:
-    step = whole_batch.current()
+    step = scope.current().part
     return step is not None and step.is_part
 
 

@@ -54,7 +54,7 @@ def _install() -> None:
     if tensorflow is None and "keras" not in sys.modules:
         return
     try:
-        from keras_ring.keras.lanes import which  # noqa: F401
+        from keras_ring.keras.backends import which  # noqa: F401
     except errors.ConfigurationError as error:
         _refuse_training(str(error))
         return

@@ -27,7 +27,7 @@ def _register() -> None:
     if "keras" not in sys.modules and "tf_keras" not in sys.modules:
         return
     try:
-        importlib.import_module("keras_ring.keras.lanes.which")
+        importlib.import_module("keras_ring.keras.backends.which")
     except errors.ConfigurationError:
         # Keras computes without TensorFlow, so no such model can be loaded.
         return

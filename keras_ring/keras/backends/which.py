@@ -1,10 +1,11 @@
-"""The Keras that this program uses, which TensorFlow calls `tf.keras`.
+"""The Keras that this program uses, and the framework that it computes with.
 
-That is Keras 3 from TensorFlow 2.16 on and Keras 2 before, or `tf_keras` if the
-program asks TensorFlow for it by `TF_USE_LEGACY_KERAS=1`. Everything follows
-this choice but the optimizers, which may be of either Keras.
+With TensorFlow it is what TensorFlow calls `tf.keras`: Keras 3 from TensorFlow
+2.16 on and Keras 2 before, or `tf_keras` if the program asks TensorFlow for it
+by `TF_USE_LEGACY_KERAS=1`. Everything follows this choice but the optimizers,
+which may be of either Keras.
 
-Importing this module fails if Keras does not compute with TensorFlow.
+Importing this module fails if keras_ring cannot train on that framework.
 """
 
 from __future__ import annotations
@@ -44,15 +45,19 @@ def keras2_families() -> list[ModuleType]:
     ]
 
 
-def _require_tensorflow() -> None:
-    backend = keras.backend.backend()
-    if backend != "tensorflow":
+def framework() -> str:
+    """Returns the name of the framework, as `keras.backend.backend` does."""
+    return str(keras.backend.backend())
+
+
+def _require_supported() -> None:
+    if framework() != "tensorflow":
         raise errors.ConfigurationError(
-            f"Keras runs on {backend!r} here (KERAS_BACKEND, or keras.json), "
-            "and keras_ring trains Keras models on TensorFlow alone: set "
-            "KERAS_BACKEND=tensorflow before the program imports Keras. "
-            "`keras_ring.core` works beside any backend."
+            f"Keras runs on {framework()!r} here (KERAS_BACKEND, or "
+            "keras.json), and keras_ring trains Keras models on TensorFlow "
+            "alone: set KERAS_BACKEND=tensorflow before the program imports "
+            "Keras. `keras_ring.core` works beside any backend."
         )
 
 
-_require_tensorflow()
+_require_supported()
