@@ -15,11 +15,11 @@ from keras_ring._typing import Logs, Model, Variable
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
-from keras_ring.keras.callbacks.metric_average import combine_metric_state
 from keras_ring.keras.inference import inference
 from keras_ring.keras.inference.parts import part_of
 from keras_ring.keras.lanes import compat, events, hooks
 from keras_ring.keras.lanes.rings import Ring
+from keras_ring.keras.model import metric_state
 from keras_ring.tensorflow import gathers
 from keras_ring.unchanged import (
     batch_watchers,
@@ -109,7 +109,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
     if running is not None and running.is_training:
         parts, wholes = whole_functions.variables_of_ranks(model)
     _leave_to_one(parts)
-    combine_metric_state(parts, global_process_set, f"{name}/metrics")
+    metric_state.combine(parts, global_process_set, f"{name}/metrics")
     _share_of_rank_0(wholes, f"{name}/metrics/whole")
     of_all: Logs = model.get_metrics_result()
     if not isinstance(logs, dict):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.keras.agreement import looks
-from keras_ring.keras.callbacks.metric_average import combine_metric_state
+from keras_ring.keras.model import metric_state
 from tests.harness.set_known import set_known
 from tests.keras.rank_training import (
     digest,
@@ -133,7 +133,7 @@ def every_metric(num=53):
             of_one.update_state(
                 *arguments, sample_weight=weights if weighted else None
             )
-            combine_metric_state(of_ranks.variables)
+            metric_state.combine(of_ranks.variables)
             results[name] = (
                 np.asarray(of_ranks.result(), "float64").tolist(),
                 np.asarray(of_one.result(), "float64").tolist(),

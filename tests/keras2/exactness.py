@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
-from keras_ring.keras.callbacks.metric_average import combine_metric_state
+from keras_ring.keras.model import metric_state
 from tests.keras2.models import dense, make_numbers
 
 keras = tf.keras
@@ -121,7 +121,7 @@ def every_metric(num=53):
                         *(argument[i] for argument in arguments),
                         sample_weight=weights[i] if weighted else None,
                     )
-            combine_metric_state(of_ranks.variables)
+            metric_state.combine(of_ranks.variables)
             results[f"{len(results)} {of_one.name} {weighted}"] = [
                 np.asarray(metric.result(), "float64").tolist()
                 for metric in (of_ranks, of_one)

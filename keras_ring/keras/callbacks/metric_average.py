@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
-from keras_ring._typing import Logs, Model, Variable
+from keras_ring._typing import Logs, Model
 from keras_ring.core import arrays, reduce_ops
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import (
@@ -15,10 +14,9 @@ from keras_ring.core.process_sets import (
     global_process_set,
     is_alone,
 )
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model import metric_state
-from keras_ring.tensorflow import gathers, reductions
-from keras_ring.tensorflow.execution import is_graph_program
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -90,8 +88,13 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Averages results, where state cannot be combined."""
-        if logs and is_graph_program() and not is_alone(self.process_set):
-            _average(logs, self.process_set)
+        if (
+            logs
+            and backend.is_graph_program()
+            and not is_alone(self.process_set)
+        ):
+            averages = _averages(logs, self.process_set, "metrics/logs")
+            logs.update((key, float(each)) for key, each in averages.items())
 
     def on_test_begin(self, logs: Logs | None = None) -> None:
         """Notes that the metrics of validation come next."""
@@ -111,7 +114,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         The state of the metrics exists until Keras computes the results, which
         it does once after each pass over the data and nowhere else.
         """
-        if is_alone(self.process_set) or is_graph_program():
+        if is_alone(self.process_set) or backend.is_graph_program():
             return
         self._uninstall()
         model = self.model
@@ -145,72 +148,20 @@ def _results_of_all_ranks(
     process_set: ProcessSet,
     name: str,
 ) -> Logs:
-    combine_metric_state(compat.metrics_variables(model), process_set, name)
+    metric_state.combine(compat.metrics_variables(model), process_set, name)
     combined = results(logs)
     if combined is logs and isinstance(logs, dict) and logs:
-        keys = sorted(logs)
-        averages = reductions.grouped_allreduce(
-            [tf.cast(logs[key], tf.float64) for key in keys],
-            op=reduce_ops.Average,
-            name=f"{name}/logs",
-            process_set=process_set,
-        )
-        return dict(zip(keys, averages, strict=True))
+        return _averages(logs, process_set, f"{name}/logs")
     return combined
 
 
-def _average(logs: Logs, process_set: ProcessSet) -> None:
-    """Averages results of ranks, in place."""
+def _averages(logs: Logs, process_set: ProcessSet, name: str) -> Logs:
+    """Returns the averages of results of ranks."""
     keys = sorted(logs)
-    averages = arrays.allreduce(
-        np.array([float(logs[key]) for key in keys]),
+    averages = arrays.allreduce_group(
+        [np.asarray(backend.as_array(logs[key]), np.float64) for key in keys],
         reduce_ops.Average,
-        name="metrics/logs",
+        name=name,
         process_set=process_set,
     )
-    logs.update(zip(keys, averages.tolist(), strict=True))
-
-
-def combine_metric_state(
-    variables: list[Variable],
-    process_set: ProcessSet = global_process_set,
-    name: str = "metrics",
-) -> None:
-    """Combines the state of metrics over all ranks, in place.
-
-    Args:
-        variables: Variables of metrics.
-        process_set: A `kr.ProcessSet`, whose ranks combine the state. Defaults
-            to all ranks.
-        name: String, the prefix of the names of the collectives.
-    """
-    by_aggregation: dict[str, list[Variable]] = {
-        "sum": [],
-        "mean": [],
-        "none": [],
-    }
-    for variable in {id(v): v for v in variables}.values():
-        by_aggregation[compat.aggregation(variable)].append(variable)
-    for aggregation, op in (
-        ("sum", reduce_ops.Sum),
-        ("mean", reduce_ops.Average),
-    ):
-        variables = by_aggregation[aggregation]
-        if not variables:
-            continue
-        combined = reductions.grouped_allreduce(
-            [tf.convert_to_tensor(v) for v in variables],
-            op=op,
-            name=f"{name}/{aggregation}",
-            process_set=process_set,
-        )
-        for variable, value in zip(variables, combined, strict=True):
-            variable.assign(value)
-    for position, variable in enumerate(by_aggregation["none"]):
-        value = gathers.broadcast(
-            tf.convert_to_tensor(variable),
-            process_set.ranks[0],
-            name=f"{name}/none/{position}",
-            process_set=process_set,
-        )
-        variable.assign(value)
+    return dict(zip(keys, averages, strict=True))

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Variable
-from keras_ring.core import topology
+from keras_ring.core import arrays, topology
 from keras_ring.keras.agreement.fingerprints import digest
 from keras_ring.keras.model import model_state
-from keras_ring.tensorflow import gathers
 
 _OWNED = "owned-"
 
@@ -60,9 +58,7 @@ def to_bytes(
     if owned:
         digests = b"".join(digest(variables[place]) for place in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
-        of_rank_0 = gathers.broadcast(
-            tf.constant(mine), root_rank=0, name="checkpoint/owned"
-        ).numpy()
+        of_rank_0 = arrays.broadcast(mine, root_rank=0, name="checkpoint/owned")
         for place, differs in zip(
             owned, (mine != of_rank_0).any(axis=1), strict=True
         ):
@@ -123,7 +119,4 @@ def _exchanged(
     data = np.frombuffer(content, np.uint8)
     if topology.size() == 1:
         return data, np.array(rows)
-    received, counts = gathers.alltoall(
-        tf.constant(data), tf.constant(rows, tf.int64), name=name
-    )
-    return received.numpy(), counts.numpy()
+    return arrays.alltoall(data, rows, name=name)

@@ -1,11 +1,12 @@
-"""Detects metrics whose state is declared as a sum and is not.
+"""Combines the state of metrics over ranks.
 
-The state of a metric is added up over ranks if its variables declare "sum",
-which is the default of Keras. Then a maximum of 2 and one of 3 would become 5.
-A test needs no data: if state is a sum and starts at zero, its value after two
-batches is the sum of its values after each of them. Each metric is tested once,
-at its first call, with random numbers in the shapes of its arguments. Keras'
-own metrics are known to be right.
+It also detects metrics whose state is declared as a sum and is not. The state
+of a metric is added up over ranks if its variables declare "sum", which is the
+default of Keras. Then a maximum of 2 and one of 3 would become 5. A test needs
+no data: if state is a sum and starts at zero, its value after two batches is
+the sum of its values after each of them. Each metric is tested once, at its
+first call, with random numbers in the shapes of its arguments. Keras' own
+metrics are known to be right.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from absl import logging
 
 from keras_ring._typing import Metric, Model, Structure, Variable
+from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.process_sets import ProcessSet, global_process_set
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 
 _WATCHED = "_keras_ring_watched"
@@ -44,6 +47,51 @@ def watch(model: Model, refuse: Refuse | None = None) -> None:
             _watch(metric, refuse or _refuse)
 
 
+def combine(
+    variables: list[Variable],
+    process_set: ProcessSet = global_process_set,
+    name: str = "metrics",
+) -> None:
+    """Combines the state of metrics over all ranks, in place.
+
+    Args:
+        variables: Variables of metrics.
+        process_set: A `kr.ProcessSet`, whose ranks combine the state. Defaults
+            to all ranks.
+        name: String, the prefix of the names of the collectives.
+    """
+    by_aggregation: dict[str, list[Variable]] = {
+        "sum": [],
+        "mean": [],
+        "none": [],
+    }
+    for variable in {id(v): v for v in variables}.values():
+        by_aggregation[compat.aggregation(variable)].append(variable)
+    for aggregation, op in (
+        ("sum", reduce_ops.Sum),
+        ("mean", reduce_ops.Average),
+    ):
+        variables = by_aggregation[aggregation]
+        if not variables:
+            continue
+        combined = arrays.allreduce_group(
+            [compat.as_numpy(variable) for variable in variables],
+            op,
+            name=f"{name}/{aggregation}",
+            process_set=process_set,
+        )
+        for variable, value in zip(variables, combined, strict=True):
+            variable.assign(value)
+    for position, variable in enumerate(by_aggregation["none"]):
+        value = arrays.broadcast(
+            compat.as_numpy(variable),
+            process_set.ranks[0],
+            name=f"{name}/none/{position}",
+            process_set=process_set,
+        )
+        variable.assign(value)
+
+
 def are_sums(model: Model) -> bool:
     """Returns whether the state of each metric of a model is known as a sum.
 
@@ -64,8 +112,8 @@ def _metrics_of_users(model: Model) -> list[Metric]:
     found = [
         *model.metrics,
         *getattr(given, "metrics", ()),
-        *tf.nest.flatten(getattr(given, "_user_metrics", None)),
-        *tf.nest.flatten(getattr(given, "_user_weighted_metrics", None)),
+        *backend.flatten(getattr(given, "_user_metrics", None)),
+        *backend.flatten(getattr(given, "_user_weighted_metrics", None)),
     ]
     return [
         metric
@@ -86,7 +134,7 @@ def _watch(metric: Metric, refuse: Refuse) -> None:
             object.__delattr__(metric, "update_state")
         else:
             object.__setattr__(metric, "update_state", update_state)
-        with tf.init_scope():
+        with backend.outside_of_traces():
             problem = _problem(metric, update_state, args, kwargs)
         if problem is not None:
             refuse(metric, problem)
@@ -149,18 +197,18 @@ def _state_after(
 def _made_up(arguments: Structure, rng: np.random.Generator) -> Structure:
     """Returns a structure with random numbers in place of tensors."""
 
-    def number_for(value: object) -> object:
-        if not isinstance(value, tf.Tensor):
+    def number_for(value: Any) -> Any:
+        if not backend.is_tensor(value):
             return value
         shape = [_UNKNOWN if n is None else n for n in value.shape]
         made: npt.NDArray[Any]
-        if value.dtype.is_floating:
+        if backend.is_floating(value):
             made = rng.uniform(0.1, 0.9, shape)
         else:
             made = rng.integers(0, 2, shape)
-        return tf.cast(tf.constant(made), value.dtype)
+        return backend.cast(made, value.dtype)
 
-    return tf.nest.map_structure(number_for, arguments)
+    return backend.map_structure(number_for, arguments)
 
 
 def _text(

@@ -6,15 +6,13 @@ import contextlib
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from keras_ring._typing import Model
-from keras_ring.core import reduce_ops, topology
+from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model.sync_batch_normalization import (
     SyncBatchNormalization,
 )
-from keras_ring.tensorflow import reductions
 
 
 @contextlib.contextmanager
@@ -47,12 +45,12 @@ def averaged_statistics(model: Model, wanted: bool = True) -> Iterator[None]:
     sums = []
     for mean, variance in zip(before[::2], before[1::2], strict=True):
         mean, variance = mean.astype("float64"), variance.astype("float64")
-        sums.append(tf.constant(np.stack([mean, variance + mean**2])))
-    averages = reductions.grouped_allreduce(
-        sums, op=reduce_ops.Average, name="moving_statistics"
+        sums.append(np.stack([mean, variance + mean**2]))
+    averages = arrays.allreduce_group(
+        sums, reduce_ops.Average, name="moving_statistics"
     )
     for (mean, variance), average in zip(statistics, averages, strict=True):
-        of_all, squares = average.numpy()
+        of_all, squares = average
         mean.assign(of_all)
         # Rounding may make the variance of a constant negative.
         variance.assign(np.maximum(squares - of_all**2, 0.0))
