@@ -189,6 +189,14 @@ class EqualRanks:
             array, op, name=name, process_set=process_set, **options
         ).numpy()
 
+    def allreduce_group_array(
+        self, arrays, op, *, name, process_set=global_process_set
+    ):
+        reduced = self.grouped_allreduce(
+            arrays, op, name=name, process_set=process_set
+        )
+        return [each.numpy() for each in reduced]
+
     def allgather_array(
         self, array, *, name=None, process_set=global_process_set
     ):
@@ -203,6 +211,14 @@ class EqualRanks:
     ):
         self.broadcast(array, root_rank, name=name, process_set=process_set)
         return np.array(array)
+
+    def alltoall_array(
+        self, array, splits=None, *, name=None, process_set=global_process_set
+    ):
+        received = self.alltoall(
+            np.asarray(array), splits, name=name, process_set=process_set
+        )
+        return tuple(each.numpy() for each in received)
 
     def stand_ins(self):
         """Yields the functions it stands in for: module, name, stand-in.
@@ -220,7 +236,8 @@ class EqualRanks:
                 stand_in = getattr(self, name)
                 _check_parameters(getattr(module, name), stand_in)
                 yield module, name, stand_in
-        for name in ("allreduce", "allgather", "broadcast"):
+        names = ("allreduce", "allreduce_group", "allgather", "alltoall")
+        for name in (*names, "broadcast"):
             stand_in = getattr(self, f"{name}_array")
             _check_parameters(getattr(arrays, name), stand_in)
             yield arrays, name, stand_in

@@ -345,19 +345,15 @@ class TestMetricAverage:
     def other_rank(monkeypatch, totals):
         """Adds the state of another rank to each metric."""
 
-        def grouped_allreduce(
-            tensors, op=reduce_ops.Average, *, name=None, **_
-        ):
-            if name.startswith("gradient/"):
-                return tensors
+        def allreduce_group(values, op, *, name, process_set):
             assert op == reduce_ops.Sum
             assert name in ("metrics/sum", "evaluation/metrics/sum")
             return [
-                tensor + value
-                for tensor, value in zip(tensors, totals, strict=True)
+                value + total
+                for value, total in zip(values, totals, strict=True)
             ]
 
-        monkeypatch.setattr(reductions, "grouped_allreduce", grouped_allreduce)
+        monkeypatch.setattr(arrays, "allreduce_group", allreduce_group)
 
     @pytest.mark.parametrize("run_eagerly", [False, True])
     def test_state_is_summed_for_all_callbacks(
@@ -463,17 +459,15 @@ class TestMetricAverage:
                 super().train_step(data)
                 return {"b": tf.constant(3.0), "a": tf.constant([1.0, 2.0])}
 
-        def grouped_allreduce(
-            tensors, op=reduce_ops.Average, *, name=None, **_
-        ):
+        def allreduce_group(values, op, *, name, process_set):
             if name != "metrics/logs":
-                return tensors
+                return values
             assert op is reduce_ops.Average
-            return [tensor * 10 for tensor in tensors]
+            return [value * 10 for value in values]
 
         model = Own([keras.Input((4,)), keras.layers.Dense(1)])
         model.compile(DistributedOptimizer("sgd"), "mse")
-        monkeypatch.setattr(reductions, "grouped_allreduce", grouped_allreduce)
+        monkeypatch.setattr(arrays, "allreduce_group", allreduce_group)
         x, y = make_data()
         history = model.fit(
             x, y, verbose=0, callbacks=[MetricAverageCallback()]
@@ -828,7 +822,7 @@ class TestLearningRate:
         for batch in range(3):
             callback.on_train_batch_begin(batch)
         passed = float(optimizer.learning_rate)
-        factor = callback._momentum._in_step._factor
+        factor = callback._momentum._traced._in_step._factor
         assert float(factor) == 1.0
         model.train_function = train
         callback.on_train_batch_begin(3)
@@ -911,7 +905,7 @@ class TestLearningRate:
         model.fit(x, x, batch_size=4, epochs=2, verbose=0, callbacks=[callback])
         assert len(optimizer.momentums) == 16
         assert not assigned
-        multiply = callback._momentum._multiply
+        multiply = callback._momentum._traced._multiply
         assert multiply.experimental_get_tracing_count() == 1
         before = [np.array(m) for m in optimizer.momentums]
         callback._set_learning_rate(0)
@@ -919,7 +913,7 @@ class TestLearningRate:
         assert factor != 1
         for momentum, value in zip(optimizer.momentums, before, strict=True):
             np.testing.assert_allclose(momentum, value * factor, rtol=1e-6)
-        assert callback._momentum._multiply is multiply
+        assert callback._momentum._traced._multiply is multiply
 
     def test_momentum_of_adam_knows_no_learning_rate(self, ring):
         model = make_model("built", keras.optimizers.Adam(0.1))

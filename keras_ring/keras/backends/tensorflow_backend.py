@@ -271,7 +271,6 @@ def share_of(weight: Any, process_set: ProcessSet) -> Tensor:
 # --- Collectives ---
 
 unique_names = names.unique_names
-broadcast_group = gathers.broadcast_group
 
 
 def allreduce(
@@ -301,6 +300,15 @@ def allreduce_sparse(
         process_set=process_set,
         keeps_duplicates=keeps_duplicates,
     )
+
+
+def broadcast_group(
+    tensors: Sequence[Tensor],
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet,
+) -> list[Tensor]:
+    return gathers.broadcast_group(tensors, root_rank, name, process_set)
 
 
 def as_carried(tensor: Tensor) -> Tensor:
