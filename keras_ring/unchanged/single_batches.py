@@ -20,12 +20,8 @@ from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
-from keras_ring.keras.agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-    on_next_call,
-)
+from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch

@@ -28,11 +28,8 @@ from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
-from keras_ring.keras.agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-)
+from keras_ring.keras.agreement.next_batch import TrainFunction
+from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import batch_rows

@@ -10,12 +10,8 @@ data, each rank reads what another program has put into it.
 from __future__ import annotations
 
 import collections
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
-
-import tensorflow as tf
-from absl import logging
 
 from keras_ring._typing import Dataset
 from keras_ring.core import arrays, topology
@@ -25,10 +21,9 @@ from keras_ring.core.process_sets import (
     global_process_set,
     shares_nothing,
 )
-from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.agreement.file_systems import shared_file_system
 from keras_ring.keras.agreement.rank_names import rank_list
-from keras_ring.keras.agreement.same_data import nodes
+from keras_ring.keras.backends import backend, tf_data
 
 _NONE = b"\0"
 _SOME = b"\1"
@@ -58,14 +53,14 @@ def require_own_files(
     if (
         not topology.is_initialized()
         or shares_nothing(process_set)
-        or not tf.executing_eagerly()
+        or not backend.is_eager()
     ):
         return
     files = sorted(
         {
             file
             for dataset in datasets
-            if isinstance(dataset, tf.data.Dataset)
+            if tf_data.is_dataset(dataset)
             for file in _files_of(dataset, before_split)
         }
     )
@@ -91,43 +86,11 @@ class _Place(NamedTuple):
     shared: str  # the shared file system; empty if it is of this host
 
 
-def _files_of(dataset: Dataset, before_split: bool) -> Iterator[str]:
-    """Yields the files that a dataset is cached in.
+def _files_of(dataset: Dataset, before_split: bool) -> list[str]:
+    # TensorFlow is there, since it has made the dataset.
+    from keras_ring.keras.agreement import cached_datasets
 
-    Nothing is raised: a rank that raised alone would leave the others waiting.
-    A dataset that cannot be inspected counts as one without files.
-    """
-    try:
-        yield from _found(dataset, before_split)
-    except Exception as error:
-        logging.debug("keras_ring: no look into a dataset: %s", error)
-
-
-def _found(dataset: Dataset, before_split: bool) -> Iterator[str]:
-    shared = _before_split(dataset)
-    for node in nodes(dataset):
-        file = getattr(node, "_filename", None)
-        if file is None or type(node).__name__ != "CacheDataset":
-            continue
-        path = os.path.abspath(tf.get_static_value(file).decode())
-        is_shared = before_split or id(node) in shared
-        is_memory = not tf.get_static_value(file)
-        # A complete file is read by all ranks and written by none.
-        if is_memory or (is_shared and os.path.exists(f"{path}.index")):
-            continue
-        yield path
-
-
-def _before_split(dataset: Dataset) -> set[int]:
-    """Returns the ids of the datasets that come before a split by rank."""
-    return {
-        id(source)
-        for node in nodes(dataset)
-        if data_parts.is_part(node)
-        or getattr(node, "_num_shards", None) is not None
-        for source in nodes(node)
-        if source is not node
-    }
+    return list(cached_datasets.files_of(dataset, before_split))
 
 
 def _error(place: _Place, ranks: list[int]) -> str:

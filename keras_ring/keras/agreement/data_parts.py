@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring.core import topology
-from keras_ring.keras.agreement.same_data import nodes
+from keras_ring.keras.backends import backend, tf_data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +50,7 @@ def remember(data: Any, part: DataPart) -> None:
         data: Arrays or a dataset, as `kr.data.shard` returns them.
         part: The `DataPart` that they are.
     """
-    for leaf in tf.nest.flatten(data):
+    for leaf in backend.flatten(data):
         number = id(leaf)
 
         def forget(_: Any, number: int = number) -> None:
@@ -77,9 +76,17 @@ def find(data: Any) -> DataPart | None:
     Returns:
         A `DataPart`, or `None` if none is recorded.
     """
-    for leaf in tf.nest.flatten(data):
-        is_dataset = isinstance(leaf, tf.data.Dataset)
-        for node in nodes(leaf) if is_dataset else [leaf]:
+    for leaf in backend.flatten(data):
+        for node in _sources(leaf):
             if is_part(node):
                 return _parts[id(node)][1]
     return None
+
+
+def _sources(leaf: Any) -> Iterable[Any]:
+    if not tf_data.is_dataset(leaf):
+        return [leaf]
+    # TensorFlow is there, since it has made the dataset.
+    from keras_ring.keras.agreement import datasets
+
+    return datasets.nodes(leaf)

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import tensorflow as tf
-
-from keras_ring._typing import Dataset, Model, Structure
-from keras_ring.core import telemetry
+from keras_ring._typing import Model, Structure
 
 TrainFunction: TypeAlias = Callable[[Iterator[Structure]], Any]
 
@@ -37,43 +34,3 @@ def on_next_call(
         return around(train, iterator)
 
     model.train_function = once
-
-
-def next_of(iterator: tf.data.Iterator, count: int) -> list[Structure]:
-    """Returns the next batches, which the caller is still to train on.
-
-    Args:
-        iterator: A `tf.data.Iterator`.
-        count: Integer, the number of batches. There are fewer at the end.
-    """
-    batches: list[Structure] = []
-    with telemetry.uncounted():
-        for _ in range(count):
-            batch = next(iterator, None)
-            if batch is None:
-                break
-            batches.append(batch)
-    return batches
-
-
-def iterator_of(
-    batches: list[Structure], iterator: tf.data.Iterator
-) -> tf.data.Iterator:
-    """Returns an iterator over batches that a traced function accepts.
-
-    Args:
-        batches: List of batches, at least one.
-        iterator: The iterator for which the function was traced.
-    """
-
-    def as_traced(batch: Structure) -> Dataset:
-        # With the element spec of `iterator`, whatever the size of this batch.
-        one = tf.data.experimental.to_variant(
-            tf.data.Dataset.from_tensors(batch)
-        )
-        return tf.data.experimental.from_variant(one, iterator.element_spec)
-
-    dataset = as_traced(batches[0])
-    for batch in batches[1:]:
-        dataset = dataset.concatenate(as_traced(batch))
-    return iter(dataset)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from absl import logging
 
 from keras_ring._typing import Dataset, Model, Structure
@@ -27,15 +26,10 @@ from keras_ring.core.process_sets import (
     is_alone,
 )
 from keras_ring.keras.agreement import same_data
-from keras_ring.keras.agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-    on_next_call,
-)
+from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
 from keras_ring.keras.agreement.rank_names import SHOWN, rank_list
+from keras_ring.keras.backends import backend, tf_data
 from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow import execution
 
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
@@ -64,20 +58,19 @@ def watch(
     """
     if is_alone(process_set) or getattr(model, _WATCHED, False):
         return
-    if execution.is_graph_program():
+    if backend.is_graph_program():
         return
     object.__setattr__(model, _WATCHED, True)
 
     def compare_and_train(
         train: TrainFunction, iterator: Iterator[Structure]
     ) -> Any:
-        if not isinstance(iterator, tf.data.Iterator):
-            _compare([], None, process_set, verbose)
-            return train(iterator)
-        batches = next_of(iterator, compat.steps_per_execution(model))
         dataset = getattr(iterator, "_dataset", None)
+        batches, iterator = backend.read_ahead(
+            iterator, compat.steps_per_execution(model)
+        )
         _compare(batches, dataset, process_set, verbose)
-        return train(iterator_of(batches, iterator) if batches else iterator)
+        return train(iterator)
 
     on_next_call(model, compare_and_train)
 
@@ -125,10 +118,13 @@ def _split(
     Nothing is raised: a rank that raised alone would leave the others waiting.
     A dataset that cannot be inspected counts as none.
     """
-    if dataset is None:
+    if not tf_data.is_dataset(dataset):
         return [], _UNKNOWN
     try:
-        parts = same_data.parts_before_split(dataset, num_ranks)
+        # TensorFlow is there, since it has made the dataset.
+        from keras_ring.keras.agreement import datasets
+
+        parts = datasets.parts_before_split(dataset, num_ranks)
         return parts, same_data.digest_of(parts)
     except Exception as error:
         logging.debug("keras_ring: no look into a dataset: %s", error)
@@ -147,11 +143,19 @@ def _batch_of_all(sizes: list[int]) -> str:
 
 def _size(batches: list[Structure]) -> int:
     """Returns the number of rows of a batch, or 0 if it is not known."""
-    for tensor in tf.nest.flatten(batches):
+    for tensor in backend.flatten(batches):
         shape = getattr(tensor, "shape", None)
-        if shape is not None and shape.rank and shape[0] is not None:
-            return int(shape[0])
+        # A shape of TensorFlow may be unknown.
+        if shape is not None and _dimensions(shape):
+            return int(shape[0] or 0)
     return 0
+
+
+def _dimensions(shape: Any) -> int:
+    """Returns the length of a shape, or 0 if it is not known."""
+    # A shape of TensorFlow has no length then, and its rank is `None`.
+    rank = getattr(shape, "rank", None) if shape else 0
+    return len(shape) if shape and rank is None else int(rank or 0)
 
 
 def _warn_if_same(digests: npt.NDArray[Any], members: list[int]) -> None:
@@ -195,14 +199,8 @@ def _digest(batches: list[Structure]) -> bytes | None:
     """Returns a digest of batches, or `None` if they are all constants."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     is_constant = True
-    for tensor in tf.nest.flatten(batches, expand_composites=True):
-        if not isinstance(tensor, tf.Tensor) or tensor.dtype in (
-            tf.variant,
-            tf.resource,
-        ):
-            continue
-        array = tensor.numpy()
-        flat = np.asarray(array).reshape(-1)
+    for array in backend.arrays_in(batches):
+        flat = array.reshape(-1)
         if flat.dtype.kind == "O":
             content = repr(flat.tolist()).encode()
         else:

@@ -3,21 +3,20 @@
 Each rank takes every n-th element, so data in another order on each rank are
 partly used twice and partly never, and nothing looks wrong. No element is read
 and no iteration begins: arrays are compared by a few of their rows, and a
-`tf.data.Dataset` is walked from its end to its sources.
+`tf.data.Dataset` by its sources (`datasets`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from keras_ring._typing import Array, Dataset, Graph, Tensor
+from keras_ring._typing import Array
 from keras_ring.core import arrays, topology
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import (
@@ -26,6 +25,7 @@ from keras_ring.core.process_sets import (
     is_alone,
 )
 from keras_ring.keras.agreement.rank_names import rank_list
+from keras_ring.keras.backends import backend
 
 _ROWS = 32  # rows of an array that are compared
 _NUMBERS = 16  # numbers of a row that are compared
@@ -92,29 +92,8 @@ def require_same_arrays(
     Raises:
         ValueError: If they differ.
     """
-    if _is_compared(process_set):
-        _compare(_array_parts(arrays), process_set, otherwise)
-
-
-def require_same_dataset(
-    dataset: Dataset,
-    process_set: ProcessSet = global_process_set,
-    otherwise: str = OTHERWISE,
-) -> None:
-    """Raises an error on all ranks if their datasets differ.
-
-    Args:
-        dataset: A `tf.data.Dataset`.
-        process_set: The process set whose members compare. Defaults to all
-            ranks.
-        otherwise: String, the advice of the error to programs whose ranks
-            have different data on purpose.
-
-    Raises:
-        ValueError: If they differ, or the order of their elements is random.
-    """
-    if _is_compared(process_set):
-        _compare(list(_dataset_parts(dataset)), process_set, otherwise)
+    if is_compared(process_set):
+        compare(_array_parts(arrays), process_set, otherwise)
 
 
 def require_same_files(files: list[str]) -> None:
@@ -126,30 +105,9 @@ def require_same_files(files: list[str]) -> None:
     Raises:
         ValueError: If they differ.
     """
-    if _is_compared(global_process_set):
+    if is_compared(global_process_set):
         parts = [Part("file", file) for file in files]
-        _compare(parts, global_process_set, OTHERWISE)
-
-
-def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
-    """Returns the parts of a dataset that come before `Dataset.shard`.
-
-    They must be the same on all ranks. Nothing is sent.
-
-    Args:
-        dataset: A `tf.data.Dataset`.
-        num_ranks: Integer, the number of ranks. A `shard` into another number
-            of parts is not a split between ranks.
-
-    Returns:
-        A list of `Part`s, empty if the dataset has no such `shard`.
-    """
-    for node in nodes(dataset):
-        count = getattr(node, "_num_shards", None)
-        if count is not None and int(count) == num_ranks:
-            sources = node._inputs()
-            return [p for source in sources for p in _dataset_parts(source)]
-    return []
+        compare(parts, global_process_set, OTHERWISE)
 
 
 def digest_of(parts: Iterable[Part]) -> bytes:
@@ -160,18 +118,26 @@ def digest_of(parts: Iterable[Part]) -> bytes:
     return digest.digest()
 
 
-def _is_compared(process_set: ProcessSet) -> bool:
+def is_compared(process_set: ProcessSet) -> bool:
     """Returns whether ranks can be compared here."""
     return (
         topology.is_initialized()
         and not is_alone(process_set)
-        and tf.executing_eagerly()
+        and backend.is_eager()
     )
 
 
-def _compare(
-    parts: list[Part], process_set: ProcessSet, otherwise: str
-) -> None:
+def compare(parts: list[Part], process_set: ProcessSet, otherwise: str) -> None:
+    """Raises an error on all ranks if their parts differ, or one is random.
+
+    Args:
+        parts: List of `Part`s.
+        process_set: The process set whose members compare.
+        otherwise: String, as for `require_same_arrays`.
+
+    Raises:
+        ValueError: If they differ, or the order of elements is random.
+    """
     digests = arrays.gather_digests(digest_of(parts), "data/shard", process_set)
     if (digests == digests[0]).all():
         if any(part.is_random for part in parts):
@@ -250,12 +216,12 @@ def _shown(part: Part) -> str:
 
 def _array_parts(arrays: Iterable[Array]) -> list[Part]:
     return [
-        _array_part(f"array {position}", array)
+        array_part(f"array {position}", array)
         for position, array in enumerate(arrays)
     ]
 
 
-def _array_part(what: str, array: Array) -> Part:
+def array_part(what: str, array: Array) -> Part:
     """Describes an array by its shape and a few of its rows."""
     shape = tuple(int(n) for n in array.shape)
     kind = f"{type(array).__name__} of shape {shape}"
@@ -280,8 +246,8 @@ def _array_part(what: str, array: Array) -> Part:
 
 def take_rows(array: Array, indices: npt.NDArray[Any]) -> Array:
     """Returns rows of an array, tensor or frame."""
-    if isinstance(array, (tf.Tensor, tf.Variable)):
-        return tf.gather(array, indices)
+    if backend.is_tensor(array):
+        return backend.take_rows(array, indices)
     if hasattr(array, "iloc"):
         return array.iloc[indices]
     return array[indices]
@@ -290,84 +256,8 @@ def take_rows(array: Array, indices: npt.NDArray[Any]) -> Array:
 def _dense(rows: Array) -> npt.NDArray[Any]:
     if hasattr(rows, "toarray"):
         rows = rows.toarray()
+    if backend.is_tensor(rows):
+        rows = backend.as_array(rows)
     dense: npt.NDArray[Any] = np.asarray(rows)
     # NumPy has no bfloat16.
     return dense.astype(np.float32) if dense.dtype.kind == "V" else dense
-
-
-def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
-    """Yields the parts that a dataset and its sources depend on."""
-    yield Part("the number of elements", str(int(dataset.cardinality())))
-    in_any_order = dataset.options().deterministic is False
-    for node in nodes(dataset):
-        kind = type(node).__name__.strip("_")
-        if hasattr(node, "_seed") and hasattr(node, "_seed2"):
-            yield _seed_part(f"the seed of {kind}", node._seed, node._seed2)
-        if hasattr(node, "_num_shards") and hasattr(node, "_index"):
-            shard = f"{int(node._index)} of {int(node._num_shards)}"
-            yield Part(f"the part that {kind} takes", shard)
-        parallel = getattr(node, "_deterministic", None)
-        if parallel == "false" or (
-            parallel == "default" and in_any_order and "Parallel" in kind
-        ):
-            yield Part(f"{kind} that is not deterministic", "", None, True)
-        for name in ("_tensors", "_filenames"):
-            found = getattr(node, name, None)
-            for tensor in found if isinstance(found, list) else [found]:
-                if isinstance(tensor, tf.Tensor) and tensor.dtype not in (
-                    tf.variant,
-                    tf.resource,
-                ):
-                    yield _array_part(
-                        f"the contents of {kind}",
-                        tf.reshape(
-                            tensor, tf.concat([[-1], tensor.shape[1:]], 0)
-                        ),
-                    )
-        for function in node._functions():
-            yield from _function_parts(function.function.graph.as_graph_def())
-
-
-def nodes(dataset: Dataset) -> Iterator[Dataset]:
-    """Yields a dataset and the datasets that it is made from, each once.
-
-    Args:
-        dataset: A `tf.data.Dataset`.
-    """
-    seen: set[int] = set()
-    ahead = [dataset]
-    while ahead:
-        node = ahead.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        ahead.extend(node._inputs())
-
-
-def _function_parts(graph: Graph) -> Iterator[Part]:
-    """Yields the seeds of shuffles inside a function of a dataset."""
-    bodies = [graph.node, *(f.node_def for f in graph.library.function)]
-    for body in bodies:
-        constants = {
-            node.name: tf.make_ndarray(node.attr["value"].tensor)
-            for node in body
-            if node.op == "Const"
-            and node.attr["dtype"].type == tf.int64.as_datatype_enum
-        }
-        for node in body:
-            if not node.op.startswith(("ShuffleDataset", "ShuffleAndRepeat")):
-                continue
-            # The inputs are dataset, buffer size, seed and second seed.
-            seeds = [constants.get(i.split(":")[0]) for i in node.input[2:4]]
-            if all(seed is not None for seed in seeds):
-                yield _seed_part(f"the seed of {node.op}", *seeds)
-
-
-def _seed_part(what: str, seed: Tensor, seed2: Tensor) -> Part:
-    seeds = (int(seed), int(seed2))
-    # TensorFlow has zeros if no seed was given, neither here nor to
-    # `tf.random.set_seed`, and then draws the seeds anew.
-    is_random = seeds == (0, 0)
-    text = "no seed was given" if is_random else f"seeds {seeds}"
-    return Part(what, text, None, is_random)

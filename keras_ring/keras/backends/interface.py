@@ -5,7 +5,7 @@ Its functions say themselves only what is not said here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -35,6 +35,13 @@ class Backend(Protocol):
     def Compression(self) -> Any:
         """The formats of tensors on the wire: `none`, `fp16` and `bf16`."""
 
+    @property
+    def ops(self) -> Any:
+        """Functions of tensors, with the names and arguments of `keras.ops`.
+
+        Beside these: `divide_no_nan(a, b)`, which is 0 where `b` is 0.
+        """
+
     # --- Where code runs ---
 
     def name(self) -> str:
@@ -57,6 +64,9 @@ class Backend(Protocol):
 
         If so, sizes of tensors must not depend on values.
         """
+
+    def waits_for_each(self) -> bool:
+        """Returns whether a collective ends before the next one begins."""
 
     def graph(self) -> Graph | None:
         """Returns the graph that is being made, `None` in eager execution."""
@@ -166,6 +176,41 @@ class Backend(Protocol):
         self, function: Callable[[Any], Any], structure: Structure
     ) -> Structure:
         """Returns a structure with the results of a function of its leaves."""
+
+    def pack(self, structure: Structure, leaves: Sequence[Any]) -> Structure:
+        """Returns a structure with other leaves."""
+
+    def arrays_in(self, structure: Structure) -> Iterator[npt.NDArray[Any]]:
+        """Yields the values of the dense tensors in a structure."""
+
+    def take_rows(self, tensor: Tensor, rows: npt.NDArray[Any]) -> Tensor:
+        """Returns rows of a tensor.
+
+        Args:
+            tensor: A tensor of one dimension or more.
+            rows: Array of integers, their indices.
+        """
+
+    # --- Batches ---
+
+    def read_ahead(
+        self, source: Any, count: int
+    ) -> tuple[list[Structure], Any]:
+        """Returns the next batches, and what to train on in place of a source.
+
+        Args:
+            source: The argument of the training function of a model.
+            count: Integer, the number of batches. There are fewer at the end,
+                and none if the source is of an unknown kind.
+        """
+
+    def repeated(self, batch: Structure, source: Any) -> Any:
+        """Returns a source that yields one batch again and again.
+
+        Args:
+            batch: The batch.
+            source: An earlier argument of the training function of a model.
+        """
 
     def folded(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -25,6 +25,7 @@ from keras_ring.core.operations import carried
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
+from keras_ring.keras.backends import dataset_iterators, tensorflow_ops
 from keras_ring.keras.backends.which import keras
 from keras_ring.tensorflow import (
     autograph,
@@ -41,6 +42,7 @@ from keras_ring.tensorflow import (
 )
 
 Compression = compression.Compression
+ops = tensorflow_ops
 
 # --- Where code runs ---
 
@@ -60,6 +62,10 @@ def is_eager() -> bool:
 is_graph_program = execution.is_graph_program
 is_compiled = xla.is_tracing
 unconverted = autograph.do_not_convert
+
+
+def waits_for_each() -> bool:
+    return is_eager()
 
 
 def graph() -> Graph | None:
@@ -199,6 +205,39 @@ def map_structure(
     function: Callable[[Any], Any], structure: Structure
 ) -> Structure:
     return tf.nest.map_structure(function, structure)
+
+
+def pack(structure: Structure, leaves: Sequence[Any]) -> Structure:
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def arrays_in(structure: Structure) -> Iterator[npt.NDArray[Any]]:
+    for each in tf.nest.flatten(structure, expand_composites=True):
+        if isinstance(each, tf.Tensor) and each.dtype not in (
+            tf.variant,
+            tf.resource,
+        ):
+            yield np.asarray(each.numpy())
+
+
+def take_rows(tensor: Tensor, rows: npt.NDArray[Any]) -> Tensor:
+    return tf.gather(tensor, rows)
+
+
+# --- Batches ---
+
+
+def read_ahead(source: Any, count: int) -> tuple[list[Structure], Any]:
+    if not isinstance(source, tf.data.Iterator):
+        return [], source
+    batches = dataset_iterators.next_of(source, count)
+    if not batches:
+        return [], source
+    return batches, dataset_iterators.iterator_of(batches, source)
+
+
+def repeated(batch: Structure, source: Any) -> Any:
+    return dataset_iterators.repeated(batch, source)
 
 
 def folded(

@@ -10,22 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Structure, Variable
 from keras_ring.core import arrays, telemetry, topology
 from keras_ring.core.process_sets import ProcessSet, is_alone
-from keras_ring.keras.agreement.next_batch import (
-    TrainFunction,
-    iterator_of,
-    next_of,
-    on_next_call,
-)
+from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.backends import backend
 from keras_ring.keras.fit import skipped_batches, watching
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.model import model_state
-from keras_ring.keras.optimizer.accumulator import Accumulator
 from keras_ring.keras.optimizer.trained_by import trained_by
 from keras_ring.observe.judge import percent
 
@@ -141,13 +135,12 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         def keep_and_train(
             train: TrainFunction, iterator: Iterator[Structure]
         ) -> Any:
-            if not isinstance(iterator, tf.data.Iterator):
-                return train(iterator)
-            batches = next_of(iterator, compat.steps_per_execution(model))
-            if not batches:
-                return train(iterator)
-            self._batch = (batches[0], iterator.element_spec)
-            return train(iterator_of(batches, iterator))
+            batches, ahead = backend.read_ahead(
+                iterator, compat.steps_per_execution(model)
+            )
+            if batches:
+                self._batch = (batches[0], iterator)
+            return train(ahead)
 
         on_next_call(model, keep_and_train)
 
@@ -184,14 +177,10 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         """Returns the time of a step that repeats a batch."""
         if self._batch is None:
             raise RuntimeError("no batch was kept")
-        batch, spec = self._batch
+        batch, source = self._batch
         self._batch = None
         calls = self._num_calls()
-        variant = tf.data.experimental.to_variant(
-            tf.data.Dataset.from_tensors(batch)
-        )
-        repeated = tf.data.experimental.from_variant(variant, spec).repeat()
-        iterator = iter(repeated)
+        iterator = backend.repeated(batch, source)
         train = self.model.train_function
         with _unchanged(self.model), _uncounted():
             # The first call starts the iterator.
@@ -247,8 +236,8 @@ def _waited() -> int:
 
 
 def _wait_for(logs: Structure) -> None:
-    for leaf in tf.nest.flatten(logs):
-        np.asarray(leaf)
+    for leaf in backend.flatten(logs):
+        backend.as_array(leaf)
 
 
 @contextlib.contextmanager
@@ -275,7 +264,8 @@ def _state(model: Model) -> list[Variable]:
     optimizer = getattr(model, "optimizer", None)
     optimizer = inner_optimizer(optimizer)
     passes = getattr(optimizer, "_passes", None)
-    if isinstance(passes, Accumulator):
+    if passes is not None:
+        # The `Accumulator` of an optimizer of Keras 2.
         variables += passes.variables()
     return list({id(variable): variable for variable in variables}.values())
 

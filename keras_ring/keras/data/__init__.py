@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from keras_ring._typing import Dataset, PyDataset, Structure, Tensor
+from keras_ring._typing import PyDataset, Structure
 from keras_ring.core import topology
-from keras_ring.keras.agreement import cache_files, same_data
-from keras_ring.keras.agreement.data_parts import DataPart, remember
-from keras_ring.keras.data.epoch_shuffle import shuffled_by_epoch
+from keras_ring.keras.agreement import same_data
+from keras_ring.keras.backends import backend, tf_data
+from keras_ring.keras.data.part_of_rank import (
+    Uneven,
+    even_length,
+    remembered,
+)
 from keras_ring.keras.data.sharded_batches import (
     ShardedPyDataset,
     shard_generator,
 )
-from keras_ring.keras.data.sharded_files import files_of_this_rank
 from keras_ring.keras.lanes import compat
-
-Uneven = Literal["pad", "drop", "error"]
 
 
 def shard(
@@ -139,19 +139,19 @@ def shard(
             '`uneven` must be "pad", "drop" or "error". Received: '
             f"uneven={uneven!r}"
         )
-    if files is not None:
-        return _shard_files(
-            dataset, files, lengths, uneven, shuffle, seed, check
-        )
-    if lengths is not None:
+    if files is None and lengths is not None:
         raise ValueError("`lengths` are those of `files`, which is None.")
-    if isinstance(dataset, tf.data.Dataset):
-        if check:
-            same_data.require_same_dataset(dataset)
-            cache_files.require_own_files(
-                [dataset], "data/shard/files", before_split=True
+    if files is not None or tf_data.is_dataset(dataset):
+        # Needs TensorFlow, whatever Keras computes with.
+        from keras_ring.keras.data import sharded_datasets
+
+        if files is not None:
+            return sharded_datasets.shard_files(
+                dataset, files, lengths, uneven, shuffle, seed, check
             )
-        return _shard_dataset(dataset, uneven, shuffle, seed)
+        if check:
+            sharded_datasets.require_same(dataset)
+        return sharded_datasets.shard(dataset, uneven, shuffle, seed)
     if isinstance(dataset, compat.Dataset):
         return _shard_py_dataset(dataset, uneven, bool(shuffle), seed)
     if isinstance(dataset, types.GeneratorType):
@@ -164,40 +164,14 @@ def shard(
         if topology.size() == 1:
             return dataset
         generator = shard_generator(dataset, uneven)
-        return _remembered(generator, "elements")
+        return remembered(generator, "elements")
     return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
-
-
-def _remembered(
-    data: Any, what: str, mine: int | None = None, whole: int | None = None
-) -> Any:
-    """Records which part of the data this rank has, for the output of `fit`."""
-    if topology.size() > 1:
-        remember(data, DataPart(what, mine, whole))
-    return data
-
-
-def _even_length(length: int, uneven: Uneven) -> int:
-    """Returns how many elements all ranks use together."""
-    size = topology.size()
-    rest = length % size
-    if rest == 0:
-        return length
-    if uneven == "pad":
-        return length + size - rest
-    if uneven == "drop":
-        return length - rest
-    raise ValueError(
-        f"{length} elements cannot be split evenly between {size} ranks. "
-        'Leave out elements with `uneven="drop"`, or use some of them twice '
-        'with `uneven="pad"`.'
-    )
 
 
 def _shard_arrays(
     arrays: Structure, uneven: Uneven, shuffle: bool, seed: int, check: bool
 ) -> Structure:
-    leaves = tf.nest.flatten(arrays)
+    leaves = backend.flatten(arrays)
     for leaf in leaves:
         shape = getattr(leaf, "shape", None)
         if shape is None or not hasattr(leaf, "__getitem__"):
@@ -224,7 +198,7 @@ def _shard_arrays(
     if check:
         same_data.require_same_arrays(leaves)
     length = lengths[0]
-    total = _even_length(length, uneven)
+    total = even_length(length, uneven)
     if topology.size() == 1 and not shuffle:
         return arrays
     order = (
@@ -236,96 +210,10 @@ def _shard_arrays(
     chosen: npt.NDArray[Any] = np.resize(order, total)[
         topology.rank() :: topology.size()
     ]
-    part = tf.nest.map_structure(
+    part = backend.map_structure(
         lambda leaf: same_data.take_rows(leaf, chosen), arrays
     )
-    return _remembered(part, "samples", len(chosen), length)
-
-
-def _shard_dataset(
-    dataset: Dataset, uneven: Uneven, shuffle: bool | int, seed: int
-) -> Dataset:
-    if not tf.executing_eagerly():
-        raise ValueError(
-            "In a TensorFlow 1 graph, the length of a `tf.data.Dataset` is not "
-            "known while the graph is made. Split the arrays that it is made "
-            "from by `kr.data.shard`, or use "
-            "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
-        )
-    cardinality = whole = int(dataset.cardinality())
-    if topology.size() > 1:
-        if cardinality == tf.data.UNKNOWN_CARDINALITY:
-            raise ValueError(
-                "The number of elements of this `tf.data.Dataset` is not "
-                "known, so ranks could get different numbers of batches and "
-                "wait for each other. Give the number with "
-                "`dataset.apply(tf.data.experimental.assert_cardinality(n))`, "
-                "or make the data set endless with `dataset.repeat()` and set "
-                "`steps_per_epoch` in `fit`. Files are counted by "
-                "`kr.data.shard(files=...)`. What the tf.data service hands "
-                "out to all ranks under one `job_name` needs no shard."
-            )
-        if cardinality != tf.data.INFINITE_CARDINALITY:
-            total = _even_length(cardinality, uneven)
-            if total > cardinality > 0:
-                dataset = dataset.repeat()
-            dataset = dataset.take(total)
-            cardinality = total // topology.size() if cardinality else 0
-        dataset = dataset.shard(topology.size(), topology.rank())
-    dataset = _shuffled(dataset, cardinality, shuffle, seed)
-    if whole < 0:
-        return _remembered(dataset, "elements")
-    return _remembered(dataset, "elements", cardinality, whole)
-
-
-def _shard_files(
-    read: Callable[[Tensor], Dataset] | None,
-    files: str | Sequence[str | os.PathLike[str]],
-    lengths: Sequence[int] | None,
-    uneven: Uneven,
-    shuffle: bool | int,
-    seed: int,
-    check: bool,
-) -> Dataset:
-    """Returns this rank's part of the elements in files."""
-    dataset, per_rank = files_of_this_rank(
-        tf.data.TFRecordDataset if read is None else read,
-        files,
-        lengths,
-        seed if shuffle else None,
-        check,
-    )
-    if len(per_rank) == 1 and topology.size() > 1:
-        return _shard_dataset(dataset, uneven, shuffle, seed)
-    if uneven == "error" and len(set(per_rank)) > 1:
-        raise ValueError(
-            f"The files cannot be divided evenly between {topology.size()} "
-            f"ranks, which would have {per_rank} elements. Leave out elements "
-            'with `uneven="drop"`, or use some of them twice with '
-            '`uneven="pad"`.'
-        )
-    total = min(per_rank) if uneven == "drop" else max(per_rank)
-    if total > per_rank[topology.rank()] > 0:
-        dataset = dataset.repeat()
-    dataset = dataset.take(total)
-    dataset = _shuffled(dataset, total, shuffle, seed)
-    return _remembered(dataset, "elements", total, sum(per_rank))
-
-
-def _shuffled(
-    dataset: Dataset, cardinality: int, shuffle: bool | int, seed: int
-) -> Dataset:
-    if shuffle is True:
-        if cardinality < 0:
-            raise ValueError(
-                "An endless `tf.data.Dataset`, or one of unknown length, "
-                "cannot be shuffled as a whole. Set `shuffle` to the size of "
-                "a buffer, such as `shuffle=10_000`."
-            )
-        shuffle = max(cardinality, 1)
-    if shuffle:
-        dataset = shuffled_by_epoch(dataset, int(shuffle), seed)
-    return dataset
+    return remembered(part, "samples", len(chosen), length)
 
 
 def _shard_py_dataset(
@@ -334,8 +222,8 @@ def _shard_py_dataset(
     count = compat.num_batches(dataset)
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")
-    total = None if count is None else _even_length(count, uneven)
+    total = None if count is None else even_length(count, uneven)
     if topology.size() == 1 and not shuffle:
         return dataset
     part = ShardedPyDataset(dataset, total, shuffle, seed)
-    return _remembered(part, "batches", part.num_batches, count)
+    return remembered(part, "batches", part.num_batches, count)

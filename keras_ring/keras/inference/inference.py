@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Callback, Model, Structure
+from keras_ring.core import arrays
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
     is_alone,
 )
+from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.metric_average import MetricAverageCallback
 from keras_ring.keras.inference.parts import Part, part_of
-from keras_ring.tensorflow import gathers
 
 
 def evaluate(
@@ -184,7 +184,7 @@ def _in_order(
     own_part: Structure, part: Part, process_set: ProcessSet
 ) -> Structure:
     """Returns the predictions of all ranks, in the order of the data."""
-    leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(own_part)]
+    leaves = [np.asarray(leaf) for leaf in backend.flatten(own_part)]
     if part.is_stand_in:
         leaves = [leaf[:0] for leaf in leaves]
     rows = len(leaves[0]) if leaves else 0
@@ -197,7 +197,7 @@ def _in_order(
         _gathered(leaf, f"predict/{place}", process_set)[order]
         for place, leaf in enumerate(leaves)
     ]
-    return tf.nest.pack_sequence_as(own_part, gathered)
+    return backend.pack(own_part, gathered)
 
 
 def _order(sizes_by_rank: list[list[int]]) -> npt.NDArray[Any]:
@@ -225,7 +225,4 @@ def _gathered(
 ) -> npt.NDArray[Any]:
     if leaf.dtype.kind in "OSU":
         return np.concatenate(allgather_object(leaf, name, process_set))
-    gathered: npt.NDArray[Any] = gathers.allgather(
-        tf.constant(leaf), name=name, process_set=process_set
-    ).numpy()
-    return gathered
+    return arrays.allgather(leaf, name=name, process_set=process_set)

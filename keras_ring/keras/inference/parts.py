@@ -13,12 +13,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from keras_ring._typing import Array, Dataset, PyDataset, Structure, Tensor
+from keras_ring._typing import Array, PyDataset, Structure
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.keras.agreement import same_data
+from keras_ring.keras.backends import backend, tf_data
 from keras_ring.keras.lanes import compat
 
 _OTHERWISE = (
@@ -62,8 +60,14 @@ def part_of(
         process_set: A `kr.ProcessSet`, whose ranks evaluate.
     """
     x = data[0]
-    if isinstance(x, tf.data.Dataset):
-        return _of_dataset(x, steps, process_set)
+    if tf_data.is_dataset(x):
+        # TensorFlow is there, since it has made the dataset.
+        from keras_ring.keras.inference import dataset_parts
+
+        mine, is_stand_in, sizes = dataset_parts.part_of(
+            x, steps, process_set, _OTHERWISE
+        )
+        return Part((mine, None, None), None, is_stand_in, sizes)
     if isinstance(x, compat.Dataset):
         return _of_py_dataset(x, steps, process_set)
     if isinstance(x, types.GeneratorType):
@@ -83,7 +87,7 @@ def _of_arrays(
     steps: int | None,
     process_set: ProcessSet,
 ) -> Part:
-    leaves = [leaf for leaf in tf.nest.flatten(data) if leaf is not None]
+    leaves = [leaf for leaf in backend.flatten(data) if leaf is not None]
     lengths = {len(leaf) for leaf in leaves}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
@@ -109,7 +113,7 @@ def _of_arrays(
             return leaf.iloc[rows.start : rows.stop]
         return leaf[rows.start : rows.stop]
 
-    x, y, weight = tf.nest.map_structure(taken, data)
+    x, y, weight = backend.map_structure(taken, data)
     return Part((x, y, weight), batch_size, is_stand_in)
 
 
@@ -156,47 +160,6 @@ class _Batches(compat.Dataset):  # type: ignore[misc, name-defined]
         self._dataset.on_epoch_end()
 
 
-def _of_dataset(
-    dataset: Dataset, steps: int | None, process_set: ProcessSet
-) -> Part:
-    same_data.require_same_dataset(dataset, process_set, _OTHERWISE)
-    if steps is not None:
-        dataset = dataset.take(steps)
-    cardinality = int(dataset.cardinality())
-    if cardinality == tf.data.INFINITE_CARDINALITY:
-        raise ValueError("A `tf.data.Dataset` without end needs `steps`.")
-    size, rank = process_set.size(), process_set.rank()
-    mine = dataset.shard(size, rank)
-    if cardinality == tf.data.UNKNOWN_CARDINALITY:
-        is_stand_in = next(iter(mine.take(1)), None) is None
-    else:
-        is_stand_in = cardinality <= rank
-    if is_stand_in:
-        mine = dataset.take(1)
-    sizes: dict[int, int] = {}
-
-    def note(index: np.int64, rows: np.int64) -> np.int64:
-        sizes[int(index)] = int(rows)
-        return index
-
-    def noted(index: Tensor, element: Structure) -> Structure:
-        rows = tf.shape(tf.nest.flatten(element)[0], tf.int64)[0]
-        done = tf.numpy_function(note, [index, rows], tf.int64)
-        with tf.control_dependencies([done]):
-            return tf.nest.map_structure(
-                tf.identity, element, expand_composites=True
-            )
-
-    # Sizes are kept by index, because Keras may read the first batch twice.
-    noting = mine.enumerate().map(noted)
-    return Part(
-        (noting, None, None),
-        None,
-        is_stand_in,
-        lambda: [sizes[place] for place in sorted(sizes)],
-    )
-
-
 def _of_generator(
     generator: Iterator[Structure], steps: int | None, process_set: ProcessSet
 ) -> Part:
@@ -212,7 +175,7 @@ def _of_generator(
 
     def read() -> Iterator[Structure]:
         for batch in itertools.chain([first if head is None else head], mine):
-            sizes.append(len(tf.nest.flatten(batch)[0]))
+            sizes.append(len(backend.flatten(batch)[0]))
             yield batch
 
     return Part((read(), None, None), None, is_stand_in, lambda: sizes)

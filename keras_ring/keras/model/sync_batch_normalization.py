@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Model, Tensor, Variable
 from keras_ring.core import process_sets, reduce_ops
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.keras.agreement.shared_paths import shared_path
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
-from keras_ring.tensorflow import reductions
-from keras_ring.tensorflow.names import unique_names
 
 
 @keras.saving.register_keras_serializable(package="keras_ring")
@@ -185,24 +182,23 @@ def counted_moments_of_all_ranks(
         process_set: A `kr.ProcessSet`, whose ranks' batches count. Defaults to
             all ranks.
     """
-    shape = tf.shape(inputs)
+    ops = backend.ops
     if mask is None:
-        count = tf.cast(tf.reduce_prod(tf.gather(shape, axes)), inputs.dtype)
-        mean = tf.math.divide_no_nan(tf.reduce_sum(inputs, axes), count)
+        count = ops.cast(_elements(inputs, axes), inputs.dtype)
+        mean = ops.divide_no_nan(ops.sum(inputs, axes), count)
         weights = None
     else:
-        weights = tf.cast(
-            tf.broadcast_to(tf.expand_dims(mask, -1), shape), inputs.dtype
+        weights = ops.cast(
+            ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)),
+            inputs.dtype,
         )
         # The count is the same for each channel: a mask has no channels.
-        count = tf.reduce_max(tf.reduce_sum(weights, axes))
-        mean = tf.math.divide_no_nan(
-            tf.reduce_sum(inputs * weights, axes), count
-        )
-    squares = tf.square(inputs - _as_channels(mean, inputs, axes))
+        count = ops.max(ops.sum(weights, axes))
+        mean = ops.divide_no_nan(ops.sum(inputs * weights, axes), count)
+    squares = ops.square(inputs - _as_channels(mean, inputs, axes))
     if weights is not None:
         squares *= weights
-    variance = tf.math.divide_no_nan(tf.reduce_sum(squares, axes), count)
+    variance = ops.divide_no_nan(ops.sum(squares, axes), count)
     return _of_all_ranks(moving_mean, count, mean, variance, process_set)
 
 
@@ -219,34 +215,45 @@ def _of_all_ranks(
     the mean may be far larger than the variance. These are a few numbers per
     channel.
     """
-    dtype = mean.dtype
+    ops, dtype = backend.ops, mean.dtype
     count, mean, variance = (
-        tf.cast(each, tf.float64) for each in (count, mean, variance)
+        ops.cast(each, "float64") for each in (count, mean, variance)
     )
-    sums = tf.concat(
+    sums = ops.concatenate(
         [
-            count[tf.newaxis],
+            ops.reshape(count, [1]),
             count * mean,
-            count * (variance + tf.square(mean)),
+            count * (variance + ops.square(mean)),
         ],
         axis=0,
     )
-    (name,) = unique_names(
+    (name,) = backend.unique_names(
         "sync_batch_normalization", [str(shared_path(moving_mean))]
     )
-    sums = reductions.allreduce(
+    sums = backend.allreduce(
         sums, reduce_ops.Sum, name=name, process_set=process_set
     )
-    total, means, squares = tf.split(sums, [1, mean.shape[0], mean.shape[0]])
-    mean = tf.math.divide_no_nan(means, total)
-    variance = tf.math.divide_no_nan(squares, total) - tf.square(mean)
+    channels = mean.shape[0]
+    total = sums[:1]
+    means, squares = sums[1 : 1 + channels], sums[1 + channels :]
+    mean = ops.divide_no_nan(means, total)
+    variance = ops.divide_no_nan(squares, total) - ops.square(mean)
     # Rounding may make the variance of a constant negative.
-    variance = tf.maximum(variance, tf.zeros_like(variance))
-    return tf.cast(mean, dtype), tf.cast(variance, dtype), total[0]
+    variance = ops.maximum(variance, ops.zeros_like(variance))
+    return ops.cast(mean, dtype), ops.cast(variance, dtype), total[0]
+
+
+def _elements(inputs: Tensor, axes: Sequence[int]) -> Any:
+    """Returns the number of elements of a channel, an integer or a scalar."""
+    shape = backend.ops.shape(inputs)
+    elements: Any = 1
+    for axis in axes:
+        elements *= shape[axis]
+    return elements
 
 
 def _as_channels(
     statistic: Tensor, inputs: Tensor, axes: Sequence[int]
 ) -> Tensor:
-    shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
-    return tf.reshape(statistic, shape)
+    shape = [1 if axis in axes else -1 for axis in range(len(inputs.shape))]
+    return backend.ops.reshape(statistic, shape)

@@ -309,9 +309,8 @@ def _buckets(
         bucket = [i for i in rest if backend.variable_path(sources[i]) in paths]
         rest = [i for i in rest if i not in bucket]
         buckets.append(bucket)
-    if backend.is_eager():
-        # Each eager op waits for its result, so one op for all gradients
-        # costs one round trip instead of many. In a graph the ops overlap.
+    if backend.waits_for_each():
+        # One op for all gradients costs one round trip instead of many.
         buckets.append(rest)
     else:
         buckets.extend(_small_ones_together(rest, sources, settings))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Tensor
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import keras
 
 
@@ -62,11 +61,11 @@ class Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
     def __call__(self, step: Tensor) -> Tensor:
         """Returns the learning rate of a step."""
         rate = self.schedule(step) if callable(self.schedule) else self.schedule
-        rate = tf.cast(rate, tf.float32)
+        rate = backend.cast(rate, "float32")
         if self.warmup_steps == 0:
             return rate
-        done = (tf.cast(step, tf.float32) + 1.0) / self.warmup_steps
-        return rate * tf.minimum(done, 1.0)
+        done = (backend.cast(step, "float32") + 1.0) / self.warmup_steps
+        return rate * backend.ops.minimum(done, 1.0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, for saving."""
