@@ -7,7 +7,7 @@ import types
 import keras
 import pytest
 
-from keras_ring.keras.lanes import binding, events, hooks, tensorflow_events
+from keras_ring.keras.lanes import binding, events, hooks, optimizer_events
 from keras_ring.keras.lanes.binding import Absent, Bound
 from keras_ring.keras.lanes.events import Event
 from keras_ring.keras.lanes.rings import Ring
@@ -19,7 +19,11 @@ EVENTS = [each for each in vars(events).values() if isinstance(each, Event)]
 def test_what_an_event_is_bound_to_is_there(event):
     found = hooks.places(event)
     # There is no Keras 2 here whose optimizers could be bound.
-    may_be_empty = event in (events.LOSS_MASKED, events.SCALED_PAIRS_APPLIED)
+    may_be_empty = event in (
+        events.LOSS_MASKED,
+        events.SCALED_PAIRS_APPLIED,
+        events.BATCHES_READ,
+    )
     assert found or may_be_empty
     for place in found:
         assert hasattr(place.owner, place.name)
@@ -88,7 +92,7 @@ def test_an_event_that_a_lane_does_not_have(owner, monkeypatch):
 
 
 def test_a_program_may_have_the_keras_of_another_lane(monkeypatch):
-    (place,) = tensorflow_events._scaled_updates()
+    (place,) = optimizer_events._scaled_updates()
     assert place.owner is keras.optimizers.LossScaleOptimizer
     monkeypatch.setattr(keras, "__version__", "2.15.0")
-    assert not list(tensorflow_events._scaled_updates())
+    assert not list(optimizer_events._scaled_updates())

@@ -14,7 +14,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = _ROOT / "keras_ring"
 _LANES = "keras/lanes"
-_SHARED = ("python_events", "tensorflow_events")
+_SHARED = ("python_events", "optimizer_events", "tensorflow_events")
 _ALIKE = "keras_events"
 LANES = {"Keras 3": "keras3_events", "Keras 2": "keras2_events"}
 

@@ -32,9 +32,6 @@ class Rows(NamedTuple):
 
 # The rows of a whole batch, whose numbers begin with its first row.
 WHOLE = Rows(0, 1)
-# Whether all ranks share the state of `keras.random`, which then draws other
-# numbers on each rank in steps alone.
-is_of_steps = False
 # Takes a shape and returns numbers in [0, 1).
 Uniform = Callable[[Any], Tensor]
 

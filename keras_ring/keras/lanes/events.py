@@ -128,6 +128,9 @@ FUNCTION_CALLED = Event(
 )
 GRAPH_RUN = Event("graph_run", "a traced function runs")
 ITERATOR_READ = Event("iterator_read", "an iterator over a dataset is read")
+BATCHES_READ = Event(
+    "batches_read", "Keras reads batches where TensorFlow does not"
+)
 DATASET_CACHED = Event("dataset_cached", "a dataset is cached")
 
 # --- Files ---

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras_ring.keras.backends.which import is_keras2
-from keras_ring.keras.lanes import python_events, tensorflow_events
+from keras_ring.keras.backends.which import framework, is_keras2
+from keras_ring.keras.lanes import optimizer_events, python_events
 from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
 from keras_ring.keras.lanes.events import Event
 from keras_ring.keras.lanes.rings import Ring
@@ -21,7 +21,16 @@ if is_keras2():
 else:
     from keras_ring.keras.lanes.keras3_events import TABLE as _lane
 
-_TABLE: Table = {**python_events.TABLE, **tensorflow_events.TABLE, **_lane}
+_framework: Table = {}
+if framework() == "tensorflow":
+    from keras_ring.keras.lanes.tensorflow_events import TABLE as _framework
+
+_TABLE: Table = {
+    **python_events.TABLE,
+    **optimizer_events.TABLE,
+    **_framework,
+    **_lane,
+}
 
 
 def subscribe(
@@ -37,7 +46,8 @@ def subscribe(
     To do this twice for one purpose changes nothing.
 
     Args:
-        event: An `Event`. The Keras of the program may not have it.
+        event: An `Event`. The program's Keras, or its framework, may not have
+            it.
         around: Callable that takes the function and returns a wrapper, which
             calls it; or what `events` says of this event.
         ring: A `Ring`, the place among other wrappers of the function.
@@ -68,5 +78,5 @@ def places(event: Event) -> list[Place]:
 
 
 def _bound_to(event: Event) -> tuple[Bound, ...]:
-    binding = _TABLE[event]
+    binding = _TABLE.get(event, ())
     return () if isinstance(binding, Absent) else binding

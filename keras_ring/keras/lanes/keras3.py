@@ -26,7 +26,7 @@ from keras_ring._typing import (
 )
 from keras_ring.keras.backends import backend
 from keras_ring.keras.backends.which import keras
-from keras_ring.keras.lanes import deterministic_random
+from keras_ring.keras.lanes import seed_sharing
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 
 Dataset = keras.utils.PyDataset
@@ -197,7 +197,7 @@ def is_shared_seed(variable: Variable) -> bool:
     # Keras makes the generator when it is first asked for.
     found = global_state.get_global_attribute("global_seed_generator")
     return (
-        deterministic_random.is_of_steps
+        seed_sharing.is_shared()
         and found is not None
         and backend.storage(variable) is backend.storage(found.state)
     )

@@ -1,19 +1,13 @@
-"""The functions of TensorFlow, and of all optimizers, that events are bound to.
-
-An optimizer may be of another Keras than that of the program, and is bound by
-the Keras that it is of.
-"""
+"""The functions of TensorFlow that events are bound to."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-from keras_ring.keras.backends.which import keras2_families
 from keras_ring.keras.lanes import events
 from keras_ring.keras.lanes.binding import Bound, Place, Table
 
@@ -50,49 +44,12 @@ def _calls() -> Iterator[Place]:
     yield Place(type(tf.function(lambda: None)), "__call__")
 
 
-def _updates_of_pairs() -> Iterator[Place]:
-    yield Place(tf.compat.v1.train.Optimizer, "apply_gradients")
-    for keras2 in keras2_families():
-        yield Place(keras2.optimizers.Optimizer, "apply_gradients")
-        yield Place(keras2.optimizers.legacy.Optimizer, "apply_gradients")
-
-
-def _scaled_updates() -> Iterator[Place]:
-    keras3: Any = sys.modules.get("keras")
-    if getattr(keras3, "__version__", "").startswith("3."):
-        yield Place(keras3.optimizers.LossScaleOptimizer, "apply")
-
-
-def _scaled_updates_of_pairs() -> Iterator[Place]:
-    for keras2 in keras2_families():
-        base = keras2.mixed_precision.LossScaleOptimizer
-        for each in base.__subclasses__():
-            if "apply_gradients" in vars(each):
-                yield Place(each, "apply_gradients")
-
-
 TABLE: Table = {
     events.KERNEL_CALLED: (
         # The module itself is not changed: gradients use it, too.
         Bound("tensorflow.python.ops.nn_ops:gen_nn_ops"),
     ),
     events.GRADIENT_TAKEN: (Bound("tensorflow:GradientTape.gradient"),),
-    events.PAIRS_APPLIED: (
-        Bound(
-            "`apply_gradients` of each `Optimizer` of Keras 2 and of "
-            "`tf.compat.v1.train`",
-            find=_updates_of_pairs,
-        ),
-    ),
-    events.SCALED_APPLIED: (
-        Bound("Keras 3's `LossScaleOptimizer.apply`", find=_scaled_updates),
-    ),
-    events.SCALED_PAIRS_APPLIED: (
-        Bound(
-            "`apply_gradients` of each `LossScaleOptimizer` of Keras 2",
-            find=_scaled_updates_of_pairs,
-        ),
-    ),
     events.ASSIGNED: (
         Bound(
             "tensorflow.python.ops.resource_variable_ops:"
