@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import threading
+from collections.abc import Iterable
 
 
 class _Owner:
@@ -61,3 +63,24 @@ def eager_name(kind: str, name: str | None) -> str:
         return name
     _owner.check(kind)
     return f"{kind}.eager"
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Returns names that are all different.
+
+    Args:
+        names: Strings, in an order that all ranks share.
+
+    Returns:
+        A list of strings. A name that came before gets a number as suffix.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    found = []
+    for name in names:
+        # The program may have given the numbered name, too.
+        while counts[name]:
+            counts[name] += 1
+            name = f"{name}#{counts[name] - 1}"
+        counts[name] += 1
+        found.append(name)
+    return found

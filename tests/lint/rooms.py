@@ -61,7 +61,7 @@ def _parts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_BACKENDS = ("protocol", "core", "tensorflow", "keras/backends")
+_BACKENDS = ("protocol", "core", "torch", "tensorflow", "keras/backends")
 _OPS = (*_BACKENDS, "keras/scope", "keras/lanes")
 _AGREEMENT = (*_OPS, "keras/agreement")
 _OPTIMIZER = (*_AGREEMENT, "keras/optimizer")
@@ -143,8 +143,8 @@ ROOMS = (
     Room(
         "keras/backends",
         "which Keras a program uses; what Keras code asks of the framework "
-        "that Keras computes with, which is TensorFlow",
-        uses=("protocol", "core", "tensorflow"),
+        "that Keras computes with, TensorFlow or PyTorch",
+        uses=("protocol", "core", "torch", "tensorflow"),
     ),
     Room(
         "keras/lanes",

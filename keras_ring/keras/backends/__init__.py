@@ -1,4 +1,4 @@
-"""The framework that Keras computes with: TensorFlow.
+"""The framework that Keras computes with.
 
 Nothing above asks which one it is.
 """
@@ -8,9 +8,17 @@ from __future__ import annotations
 from keras_ring.core import import_hooks
 from keras_ring.keras.backends.interface import Backend
 
+backend: Backend
 with import_hooks.frameworks.held():
-    from keras_ring.keras.backends import tensorflow_backend
+    from keras_ring.keras.backends.which import framework
 
-    backend: Backend = tensorflow_backend
+    if framework() == "torch":
+        from keras_ring.keras.backends import torch_backend
+
+        backend = torch_backend
+    else:
+        from keras_ring.keras.backends import tensorflow_backend
+
+        backend = tensorflow_backend
 
 __all__ = ["backend"]

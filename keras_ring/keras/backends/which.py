@@ -25,6 +25,8 @@ def _name() -> str:
     return "tf_keras" if wanted in ("1", "true") else "keras"
 
 
+FRAMEWORKS = ("tensorflow", "torch")
+
 keras: Any = importlib.import_module(_name())
 
 
@@ -51,12 +53,13 @@ def framework() -> str:
 
 
 def _require_supported() -> None:
-    if framework() != "tensorflow":
+    if framework() not in FRAMEWORKS:
         raise errors.ConfigurationError(
             f"Keras runs on {framework()!r} here (KERAS_BACKEND, or "
             "keras.json), and keras_ring trains Keras models on TensorFlow "
-            "alone: set KERAS_BACKEND=tensorflow before the program imports "
-            "Keras. `keras_ring.core` works beside any backend."
+            "and PyTorch alone: set KERAS_BACKEND to tensorflow or torch "
+            "before the program imports Keras. `keras_ring.core` works beside "
+            "any backend."
         )
 
 

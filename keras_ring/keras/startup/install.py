@@ -54,15 +54,18 @@ def _install() -> None:
     if tensorflow is None and "keras" not in sys.modules:
         return
     try:
-        from keras_ring.keras.backends import which  # noqa: F401
+        from keras_ring.keras.backends import which
     except errors.ConfigurationError as error:
         _refuse_training(str(error))
         return
-    if mismatch := native.mismatch_with(sys.modules["tensorflow"].__version__):
-        _refuse_training(mismatch)
-        return
-    _install_in_tensorflow()
-    _install_in_keras()
+    is_tensorflow = which.framework() == "tensorflow"
+    if is_tensorflow:
+        version = sys.modules["tensorflow"].__version__
+        if mismatch := native.mismatch_with(version):
+            _refuse_training(mismatch)
+            return
+        _install_in_tensorflow()
+    _install_in_keras(is_tensorflow)
     # Leave the job before the exit handlers of the imported modules run.
     job.leave_first()
 
@@ -79,15 +82,16 @@ def _install_in_tensorflow() -> None:
         )
 
 
-def _install_in_keras() -> None:
+def _install_in_keras(is_tensorflow: bool) -> None:
     # Installed now, because the creation of a callback would be too late: in
     # `model.fit(...)`, `fit` is looked up before its arguments are evaluated.
     from keras_ring.keras.fit import watching
 
     watching.install(_progress)
-    from keras_ring.keras.lanes import compiler_choice
+    if is_tensorflow:
+        from keras_ring.keras.lanes import compiler_choice
 
-    compiler_choice.install(_xla_can_compile)
+        compiler_choice.install(_xla_can_compile)
     if topology.size() == 1:
         return
     # For programs that forget to make anything distributed.

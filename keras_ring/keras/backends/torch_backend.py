@@ -1,0 +1,401 @@
+"""PyTorch as the backend of Keras: what `Backend` describes.
+
+PyTorch computes at once, so there are no graphs, and a step of training is
+never traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from keras_ring._typing import (
+    DType,
+    Gradient,
+    Graph,
+    Operation,
+    Structure,
+    Tensor,
+    Variable,
+)
+from keras_ring.core.names import numbered
+from keras_ring.core.operations import carried
+from keras_ring.core.process_sets import ProcessSet
+from keras_ring.core.reduce_ops import ReduceOp, Sum
+from keras_ring.core.reduction_call import ReductionCall
+from keras_ring.keras.backends import keras_ops
+from keras_ring.keras.backends.interface import Function
+from keras_ring.torch import (
+    compression,
+    gather_calls,
+    reduction_calls,
+    reductions,
+    sparse,
+)
+from keras_ring.torch.reduction_calls import Reduction
+
+Compression = compression.Compression
+ops = keras_ops
+
+# --- Where code runs ---
+
+
+def name() -> str:
+    return "torch"
+
+
+def version() -> str:
+    return str(torch.__version__)
+
+
+def is_eager() -> bool:
+    return True
+
+
+def is_graph_program() -> bool:
+    return False
+
+
+def is_compiled() -> bool:
+    return False
+
+
+def waits_for_each() -> bool:
+    return False
+
+
+def traces_steps() -> bool:
+    return False
+
+
+def graph() -> Graph | None:
+    return None
+
+
+def traced_function() -> Graph | None:
+    return None
+
+
+def outside_of_traces() -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+def unconverted(function: Function) -> Function:
+    return function
+
+
+def on_device(device: str) -> AbstractContextManager[Any]:
+    if not device:
+        return nullcontext()
+    context: AbstractContextManager[Any] = keras.device(device)
+    return context
+
+
+def name_scope(name: str) -> AbstractContextManager[Any]:
+    context: AbstractContextManager[Any] = keras.name_scope(name)
+    return context
+
+
+def after(operation: Operation) -> AbstractContextManager[Any]:
+    del operation
+    return nullcontext()
+
+
+def at_each_run(function: Callable[[], None]) -> Operation:
+    raise NotImplementedError("PyTorch makes no graphs")
+
+
+def has_gpus() -> bool:
+    return bool(torch.cuda.is_available())
+
+
+def num_threads() -> int:
+    return int(torch.get_num_threads())
+
+
+# --- Variables ---
+
+
+def variable_path(variable: Variable) -> str | None:
+    return variable.path if isinstance(variable, keras.Variable) else None
+
+
+def storage(variable: Variable) -> Any:
+    return variable
+
+
+def is_initialized(variable: Variable) -> bool:
+    del variable
+    return True
+
+
+def dtype_name(variable: Variable) -> str:
+    return str(keras.backend.standardize_dtype(variable.dtype))
+
+
+def num_bytes(variable: Variable) -> int | None:
+    value = variable.value
+    return int(value.numel() * value.element_size())
+
+
+def read_scalar(variable: Variable) -> float:
+    return float(variable.value.item())
+
+
+def write_scalar(variable: Variable, value: float) -> None:
+    variable.assign(value)
+
+
+def value_of(variable: Variable) -> Any:
+    return variable.value.detach()
+
+
+def as_array(value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, torch.Tensor):
+        array: npt.NDArray[Any] = keras.ops.convert_to_numpy(value)
+        return array
+    return np.asarray(value)
+
+
+def bytes_of(
+    value: Any, begin: int | None = None, end: int | None = None
+) -> npt.NDArray[np.uint8]:
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8)[begin:end]
+    content = value.detach().contiguous().reshape(-1).view(torch.uint8)
+    # Only the piece is copied from an accelerator.
+    found: npt.NDArray[np.uint8] = content[begin:end].cpu().numpy()
+    return found
+
+
+# --- Tensors and structures ---
+
+
+def is_tensor(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def as_tensor(value: Any) -> Tensor:
+    return keras.ops.convert_to_tensor(value).detach()
+
+
+def cast(tensor: Any, dtype: DType) -> Tensor:
+    if isinstance(dtype, torch.dtype):
+        dtype = keras.backend.standardize_dtype(dtype)
+    return keras.ops.convert_to_tensor(tensor, dtype)
+
+
+def is_floating(tensor: Tensor) -> bool:
+    return bool(tensor.dtype.is_floating_point)
+
+
+def flatten(structure: Structure) -> list[Any]:
+    return list(keras.tree.flatten(structure))
+
+
+def map_structure(
+    function: Callable[[Any], Any], structure: Structure
+) -> Structure:
+    return keras.tree.map_structure(function, structure)
+
+
+def pack(structure: Structure, leaves: Sequence[Any]) -> Structure:
+    return keras.tree.pack_sequence_as(structure, list(leaves))
+
+
+def arrays_in(structure: Structure) -> Iterator[npt.NDArray[Any]]:
+    for each in keras.tree.flatten(structure):
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided:
+            yield as_array(each)
+        elif isinstance(each, np.ndarray):
+            yield each
+
+
+def take_rows(tensor: Tensor, rows: npt.NDArray[Any]) -> Tensor:
+    return tensor[torch.as_tensor(rows, device=tensor.device)]
+
+
+def trace(function: Callable[[Structure], object], batch: Structure) -> None:
+    raise ValueError(
+        "The model has no weights yet, and with PyTorch it is not known which "
+        "ones its training step would make before it has trained. Build it "
+        "before `fit`, for example by a call of each of its parts on a batch."
+    )
+
+
+# --- Batches ---
+
+
+def read_ahead(source: Any, count: int) -> tuple[list[Structure], Any]:
+    # Keras calls the training function with a list of batches.
+    return (source[:count] if isinstance(source, list) else []), source
+
+
+def repeated(batch: Structure, source: Any) -> Any:
+    del source
+    return [batch]
+
+
+def folded(
+    state: Tensor, key: npt.NDArray[np.int64], count: npt.NDArray[np.int64]
+) -> Tensor:
+    device = state.device
+    words = state.to(torch.int64) ^ torch.as_tensor(key, device=device)
+    words += torch.as_tensor(count, device=device)
+    # Values that do not fit wrap around.
+    return words.to(state.dtype)
+
+
+# --- Gradients ---
+
+
+def is_sparse(gradient: Gradient) -> bool:
+    return gradient.layout is not torch.strided
+
+
+def dense(gradient: Gradient) -> Tensor:
+    return gradient.to_dense() if is_sparse(gradient) else gradient
+
+
+def map_gradient(
+    function: Callable[[Tensor], Tensor], gradient: Gradient
+) -> Gradient:
+    if not is_sparse(gradient):
+        return function(gradient)
+    gradient = gradient.coalesce()
+    return torch.sparse_coo_tensor(
+        gradient.indices(),
+        function(gradient.values()),
+        gradient.shape,
+        is_coalesced=True,
+    )
+
+
+def scaled(gradient: Gradient, factor: float) -> Gradient:
+    return map_gradient(
+        lambda values: reduction_calls.scaled(values, factor), gradient
+    )
+
+
+def are_finite(gradients: Iterable[Gradient]) -> Tensor:
+    finite = [
+        torch.isfinite(
+            each.coalesce().values() if is_sparse(each) else each
+        ).all()
+        for each in gradients
+    ]
+    return torch.stack(finite).all().to(torch.int32)
+
+
+def or_nan(tensor: Tensor, is_valid: Tensor) -> Tensor:
+    return torch.where(is_valid > 0, tensor, torch.nan)
+
+
+class _WithFactor(torch.autograd.Function):  # type: ignore[misc]
+    """The identity, whose gradient is multiplied by a factor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, loss: torch.Tensor, factor: Callable[[], torch.Tensor]
+    ) -> torch.Tensor:
+        ctx.factor = factor
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: torch.Tensor) -> Any:
+        (gradient,) = upstream
+        return gradient * ctx.factor().to(gradient.dtype), None
+
+
+def with_gradient_factor(loss: Tensor, factor: Callable[[], Tensor]) -> Tensor:
+    return _WithFactor.apply(loss, factor)
+
+
+def share_of(weight: Any, process_set: ProcessSet) -> Tensor:
+    weight = keras.ops.convert_to_tensor(weight).detach()
+    if not weight.dtype.is_floating_point or weight.dtype.itemsize < 4:
+        weight = weight.to(torch.float32)
+    total = allreduce(weight, Sum, name="loss_weight", process_set=process_set)
+    return process_set.size() * ops.divide_no_nan(weight, total)
+
+
+# --- Collectives ---
+
+
+def unique_names(prefix: str, paths: Iterable[str]) -> list[str]:
+    return numbered(f"{prefix}/{path}" for path in paths)
+
+
+def allreduce(
+    tensor: Tensor, op: ReduceOp, *, name: str, process_set: ProcessSet
+) -> Tensor:
+    return reductions.allreduce(
+        tensor, name=name, op=op, process_set=process_set
+    )
+
+
+def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
+    handles = []
+    for call in calls:
+        reduction = Reduction(
+            call.op,
+            call.prescale_factor,
+            call.postscale_factor,
+            call.compression or Compression.none,
+            call.process_set,
+        )
+        reduction.check(call.tensors, "allreduce")
+        handles.append(
+            reduction_calls.allreduce(call.tensors, call.name, reduction)
+        )
+    return [handle.wait() for handle in handles]
+
+
+def allreduce_sparse(
+    gradient: Gradient,
+    op: ReduceOp,
+    *,
+    name: str,
+    compression: Any,
+    process_set: ProcessSet,
+    keeps_duplicates: bool,
+) -> Gradient:
+    del keeps_duplicates  # PyTorch itself adds them up.
+    reduction = Reduction(op, compression=compression, process_set=process_set)
+    return sparse.allreduce(gradient, name, reduction).wait()
+
+
+def broadcast_group(
+    tensors: Sequence[Tensor],
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet,
+) -> list[Tensor]:
+    handle = gather_calls.broadcast(
+        list(tensors), root_rank, name or "broadcast", process_set
+    )
+    received: list[Tensor] = handle.wait()
+    return received
+
+
+def as_carried(tensor: Tensor) -> Tensor:
+    if str(tensor.dtype).removeprefix("torch.") in carried():
+        return tensor
+    return tensor.contiguous().view(torch.uint8)
+
+
+def as_before(received: Tensor, tensor: Tensor) -> Tensor:
+    if received.dtype == tensor.dtype:
+        return received
+    return received.view(tensor.dtype)
+
+
+def all_of(operations: Iterable[Operation]) -> Operation | None:
+    del operations
+    return None
