@@ -149,7 +149,7 @@ _HOMES = {
     "stop_timeline": "core.timeline_recording",
     "size": "core.topology",
     "xla_built": "tensorflow.libraries",
-    "Compression": "tensorflow.compression",
+    "Compression": "keras.backends.formats",
     "allgather_object": "core.objects",
     "broadcast_": "keras.model.variables",
     "broadcast_global_variables": "keras.model.global_variables",

@@ -4,6 +4,7 @@ keras_ring requires none of them. They contain the same files, so a second one
 must not be installed over the first.
 """
 
+import importlib.util
 import sys
 from importlib import metadata
 
@@ -36,11 +37,17 @@ def told_missing(error: ModuleNotFoundError, built_for: str) -> Exception:
         The exception to raise instead. If another module is missing, `error`
         itself.
     """
-    if error.name != "tensorflow":
+    if (error.name or "").partition(".")[0] != "tensorflow":
         return error
+    instead = ""
+    if importlib.util.find_spec("torch") is not None:
+        instead = (
+            "; or, since there is PyTorch, set KERAS_BACKEND=torch to train "
+            "models of Keras, and take collectives from keras_ring.torch"
+        )
     return ModuleNotFoundError(
         "keras_ring needs TensorFlow, and there is none for "
         f"{sys.executable}: pip install tensorflow, or tensorflow-cpu, of "
-        f"version {built_for}, for which keras_ring was built",
+        f"version {built_for}, for which keras_ring was built{instead}",
         name=error.name,
     )

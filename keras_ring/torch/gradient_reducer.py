@@ -128,6 +128,8 @@ class GradientReducer:
             accumulated before they are reduced.
         sparse_as_dense: Boolean, whether sparse gradients are reduced as dense
             ones.
+        leaves_out: Function that returns whether the present backward pass
+            reduces nothing. Defaults to `None`, if each of them reduces.
 
     Attributes:
         is_complete: Boolean, whether all gradients are reduced, and none was
@@ -141,7 +143,9 @@ class GradientReducer:
         reduction: Reduction,
         passes: int,
         sparse_as_dense: bool,
+        leaves_out: Callable[[], bool] | None = None,
     ) -> None:
+        self._leaves_out = leaves_out
         self.passes = passes
         self.is_complete = False
         self.is_paused = False
@@ -226,7 +230,7 @@ class GradientReducer:
 
         def arrived(_: Tensor) -> None:
             self.is_complete = False
-            if self.is_paused:
+            if self.is_paused or (self._leaves_out and self._leaves_out()):
                 return
             self._await_end()
             counts[parameter] += 1

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ def judge(
     random: bool = False,
     weights_bound: float = WEIGHTS_BOUND,
     values_bound: float = VALUES_BOUND,
+    calls_of_rank_0: Collection[str] = (),
 ) -> Verdict:
     """Compares ranks with one process.
 
@@ -69,6 +71,8 @@ def judge(
         random: Whether the script draws numbers that nobody can repeat.
         weights_bound: How far weights may be apart.
         values_bound: Likewise what methods returned, and numbers in files.
+        calls_of_rank_0: Methods that rank 0 alone calls, in a callback of the
+            program.
     """
     if one.returncode:
         raise ValueError(
@@ -90,7 +94,7 @@ def judge(
     apart = _apart(one.ranks[0], many.ranks[0])
     reason = (
         _other_weights(one.ranks[0], many.ranks[0], weights_bound)
-        or _other_calls(one.ranks[0], many, values_bound)
+        or _other_calls(one.ranks[0], many, values_bound, calls_of_rank_0)
         or twice
         or difference.of_folders(one.work, many.work, values_bound)
     )
@@ -206,14 +210,21 @@ def _other_weights(one: Any, other: Any, bound: float) -> str:
     return ""
 
 
-def _other_calls(one: Any, many: Run, bound: float) -> str:
+def _other_calls(
+    one: Any, many: Run, bound: float, of_rank_0: Collection[str]
+) -> str:
     """All ranks return the whole result, as one process does."""
     for rank, other in enumerate(many.ranks):
-        names = [[name for name, _ in r["calls"]] for r in (one, other)]
+        calls = [
+            (name, value)
+            for name, value in one["calls"]
+            if rank == 0 or name not in of_rank_0
+        ]
+        names = [[name for name, _ in each] for each in (calls, other["calls"])]
         if names[0] != names[1]:
             return f"rank {rank} called {_calls(names[1], names[0])}"
         for index, ((name, mine), (_, theirs)) in enumerate(
-            zip(one["calls"], other["calls"], strict=True)
+            zip(calls, other["calls"], strict=True)
         ):
             where = f"rank {rank}, call {index} ({name})"
             if found := difference.of_values(mine, theirs, bound, where):

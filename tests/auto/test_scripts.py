@@ -35,6 +35,7 @@ def test_script(script, tmp_path):
             script.random,
             script.weights_bound,
             script.values_bound,
+            script.calls_of_rank_0,
         )
         assert script.fits(verdict.word, verdict.reason), verdict
         if verdict.word != compare.REFUSED:

@@ -46,7 +46,7 @@ class Squares(keras.losses.Loss):
     """The mean of squares in float64: Keras' own rounds to float32."""
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        return torch.mean(torch.square(y_true - y_pred))
+        return torch.mean(torch.square(torch.as_tensor(y_true) - y_pred))
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -77,6 +77,10 @@ def make(kind="dense"):
     layers = keras.layers
     if kind == "dense":
         return keras.Sequential([keras.Input((COLUMNS,)), Exact(8), Exact(2)])
+    if kind == "noisy":
+        return keras.Sequential(
+            [keras.Input((COLUMNS,)), Exact(8), layers.Dropout(0.3), Exact(2)]
+        )
     if kind == "unbuilt":
         return keras.Sequential([Exact(8), Exact(2)])
     if kind == "converted":
@@ -182,46 +186,41 @@ def mistakes():
     return told
 
 
+class Stop(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 1:
+            raise InterruptedError
+
+
 def resumed(directory):
-    """Returns weights of a training, and of one that was interrupted."""
-
-    class Stop(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            if epoch == 1:
-                raise InterruptedError
-
-    def run(*more):
-        begin()
-        model = make()
-        model.compile(kr.DistributedOptimizer("adam"), "mse")
-        try:
-            model.fit(
-                *share(*data()),
-                batch_size=8,
-                epochs=4,
-                shuffle=False,
-                verbose=0,
-                callbacks=[
-                    kr.callbacks.BroadcastGlobalVariablesCallback(),
-                    kr.callbacks.BackupAndRestore(
-                        os.path.join(directory, "backup"),
-                        delete_checkpoint=False,
-                    ),
-                    *more,
-                ],
-            )
-        except InterruptedError:
-            pass
-        return model
-
+    """Returns whether an interruption changes the weights at the end."""
     init()
-    run(Stop())
-    again = run().get_weights()
-    begin()
-    whole = make()
-    whole.compile(kr.DistributedOptimizer("adam"), "mse")
-    whole.fit(*share(*data()), batch_size=8, epochs=4, shuffle=False, verbose=0)
-    return again, whole.get_weights()
+
+    def run(folder, *more):
+        begin()
+        model = make("noisy")
+        model.compile(kr.DistributedOptimizer("adam"), Squares())
+        backup = kr.callbacks.BackupAndRestore(
+            os.path.join(directory, folder), delete_checkpoint=False
+        )
+        broadcast = kr.callbacks.BroadcastGlobalVariablesCallback()
+        model.fit(
+            *share(*data()),
+            batch_size=8,
+            epochs=4,
+            shuffle=False,
+            verbose=0,
+            callbacks=[broadcast, backup, *more],
+        )
+        return model.get_weights()
+
+    whole = run("whole")
+    try:
+        run("again", Stop())
+    except InterruptedError:
+        pass
+    again = run("again")
+    return all((a == b).all() for a, b in zip(whole, again, strict=True))
 
 
 def saved(directory):
@@ -235,12 +234,13 @@ def saved(directory):
         x,
         y,
         batch_size=8,
+        shuffle=False,
         verbose=0,
         callbacks=[kr.callbacks.ModelCheckpoint(path)],
     )
     loaded = kr.load_model(path)
-    loaded.fit(x, y, batch_size=8, verbose=0)
-    model.fit(x, y, batch_size=8, verbose=0)
+    loaded.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
     whole, _ = data()
     return (
         model.predict(whole, verbose=0),
@@ -249,3 +249,279 @@ def saved(directory):
         model.evaluate(*data(), verbose=0),
         kr.evaluate(model, *data(), verbose=0),
     )
+
+
+def ways_to_train():
+    """Trains in several ways; returns how far each is from one process."""
+    init()
+    x, y = data()
+    mine = share(x, y)
+    size = kr.size()
+    apart = {}
+
+    def compared(name, train, alone, model_of=make):
+        begin()
+        with kr.allow_local_updates():
+            plain = model_of()
+            plain.compile(OPTIMIZERS["sgd"](), Squares())
+            alone(plain)
+        begin()
+        model = model_of()
+        model.compile(kr.DistributedOptimizer(OPTIMIZERS["sgd"]()), Squares())
+        kr.broadcast_model(model)
+        train(model)
+        apart[name] = max(
+            float(np.max(np.abs(a - b)))
+            for a, b in zip(
+                plain.get_weights(), model.get_weights(), strict=True
+            )
+        )
+
+    def on_batches(model, x, y, rows):
+        for at in range(0, len(x), rows):
+            model.train_on_batch(x[at : at + rows], y[at : at + rows])
+
+    compared(
+        "train_on_batch",
+        lambda model: on_batches(model, *mine, BATCH // size),
+        lambda model: on_batches(model, x, y, BATCH),
+    )
+
+    def loop(model, x, y, rows):
+        weights = model.trainable_weights
+        for at in range(0, len(x), rows):
+            model.zero_grad()
+            loss = Squares()(
+                torch.tensor(y[at : at + rows]),
+                model(torch.tensor(x[at : at + rows])),
+            )
+            loss.backward()
+            with torch.no_grad():
+                gradients = [weight.value.grad for weight in weights]
+                model.optimizer.apply(gradients, weights)
+
+    compared(
+        "a loop",
+        lambda model: loop(model, *mine, BATCH // size),
+        lambda model: loop(model, x, y, BATCH),
+    )
+
+    def by_grad(model, x, y, rows):
+        weights = model.trainable_weights
+        for at in range(0, len(x), rows):
+            loss = Squares()(
+                torch.tensor(y[at : at + rows]),
+                model(torch.tensor(x[at : at + rows])),
+            )
+            gradients = torch.autograd.grad(
+                loss, [weight.value for weight in weights]
+            )
+            with torch.no_grad():
+                model.optimizer.apply(gradients, weights)
+
+    compared(
+        "autograd.grad",
+        lambda model: by_grad(model, *mine, BATCH // size),
+        lambda model: by_grad(model, x, y, BATCH),
+    )
+
+    def fit(model, data, **arguments):
+        model.fit(data, epochs=2, shuffle=False, verbose=0, **arguments)
+
+    class Batches(keras.utils.PyDataset):
+        def __init__(self, x, y, rows):
+            super().__init__()
+            self.x, self.y, self.rows = x, y, rows
+
+        def __len__(self):
+            return len(self.x) // self.rows
+
+        def __getitem__(self, index):
+            part = slice(index * self.rows, (index + 1) * self.rows)
+            return self.x[part], self.y[part]
+
+    # A part of a `PyDataset` is some of its batches.
+    compared(
+        "PyDataset",
+        lambda model: fit(model, kr.data.shard(Batches(x, y, BATCH // size))),
+        lambda model: fit(model, Batches(x, y, BATCH)),
+    )
+
+    def loader(x, y, rows):
+        return torch.utils.data.DataLoader(
+            torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y)),
+            batch_size=rows,
+        )
+
+    compared(
+        "DataLoader",
+        lambda model: fit(model, loader(*mine, BATCH // size)),
+        lambda model: fit(model, loader(x, y, BATCH)),
+    )
+
+    def with_frozen():
+        model = make()
+        model.layers[0].trainable = False
+        return model
+
+    compared(
+        "frozen",
+        lambda model: fit(model, loader(*mine, BATCH // size)),
+        lambda model: fit(model, loader(x, y, BATCH)),
+        with_frozen,
+    )
+    return apart
+
+
+class Sometimes(keras.Model):
+    """A model one of whose layers only some ranks use in a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.seldom = Exact(2), Exact(2)
+
+    def build(self, shape):
+        self.always.build(shape)
+        self.seldom.build(shape)
+
+    def call(self, inputs):
+        result = self.always(inputs)
+        if not isinstance(inputs, torch.Tensor) or inputs[0, 0] > 0:
+            result = result + self.seldom(inputs)
+        return result
+
+
+def unused():
+    """A layer that one rank alone uses is trained by its share."""
+    rank, _ = init()
+    model = Sometimes()
+    model.build((None, COLUMNS))
+    model.compile(kr.DistributedOptimizer(keras.optimizers.SGD(0.1)), Squares())
+    kr.broadcast_model(model)
+    x, y = data(8)
+    moved = []
+    for user in (0, 1, None):
+        # Of one rank, which is another in each step, and then of none.
+        x[:, 0] = 1.0 if rank == user else -1.0
+        before = model.get_weights()
+        model.train_on_batch(x, y)
+        after = model.get_weights()
+        pairs = zip(before, after, strict=True)
+        moved.append([bool((a != b).any()) for a, b in pairs])
+    first = kr.broadcast_object(after, 0)
+    same = all((a == b).all() for a, b in zip(first, after, strict=True))
+    return same, moved
+
+
+def weighted():
+    """Ranks with other numbers of tokens train as one process does."""
+    rank, size = init()
+    x, y = data()
+    weights = np.zeros(len(x))
+    weights[: len(x) // 2] = 1.0
+    weights[len(x) // 2 :: 5] = 3.0
+    rows = len(x) // size
+    part = slice(rank * rows, (rank + 1) * rows)
+
+    def trained(optimizer, x, y, weights, alone):
+        begin()
+        model = make()
+        model.compile(optimizer, "mse")
+        if not alone:
+            kr.broadcast_model(model)
+        for _ in range(4):
+            model.train_on_batch(x, y, sample_weight=weights)
+        return model.get_weights()
+
+    with kr.allow_local_updates():
+        wanted = trained(
+            keras.optimizers.SGD(0.1),
+            x[: rows * size],
+            y[: rows * size],
+            weights[: rows * size],
+            True,
+        )
+    found = trained(
+        kr.DistributedOptimizer(keras.optimizers.SGD(0.1), weighted=True),
+        x[part],
+        y[part],
+        weights[part],
+        False,
+    )
+    return max(
+        float(np.max(np.abs(a - b))) for a, b in zip(wanted, found, strict=True)
+    )
+
+
+def own_parts():
+    """Variables of one rank alone, groups, compression and random numbers."""
+    init()
+    x, y = share(*data())
+    model = make()
+    optimizer = kr.DistributedOptimizer(
+        keras.optimizers.SGD(0.1), compression=kr.Compression.fp16, groups=2
+    )
+    model.compile(optimizer, Squares())
+    kr.broadcast_model(model)
+    optimizer.register_local_var(model.layers[1].bias)
+    model.fit(x, y, batch_size=8, epochs=3, verbose=0)
+    by_rank = kr.allgather_object(model.get_weights())
+    same = [
+        all((weights[place] == by_rank[0][place]).all() for weights in by_rank)
+        for place in range(4)
+    ]
+    drop = keras.layers.Dropout(0.5)
+    noisy = keras.Sequential([keras.Input((50,)), drop])
+    kr.broadcast_model(noisy)
+    masks = kr.allgather_object(
+        keras.ops.convert_to_numpy(noisy(np.ones((1, 50)), training=True))
+    )
+    differ = all((mask != masks[0]).any() for mask in masks[1:])
+    return same, differ
+
+
+def scheduled():
+    """A warm-up with momentum correction; returns the rates and weights."""
+    init()
+    model = make()
+    model.compile(
+        kr.DistributedOptimizer(keras.optimizers.SGD(0.4, momentum=0.9)),
+        Squares(),
+    )
+    rates = []
+    model.fit(
+        *share(*data()),
+        batch_size=8,
+        epochs=4,
+        verbose=0,
+        callbacks=[
+            kr.callbacks.BroadcastGlobalVariablesCallback(),
+            kr.callbacks.LearningRateWarmupCallback(
+                initial_lr=0.4, warmup_epochs=2
+            ),
+            keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs: rates.append(
+                    float(model.optimizer.learning_rate)
+                )
+            ),
+        ],
+    )
+    by_rank = kr.allgather_object(model.get_weights())
+    same = all(
+        (a == b).all()
+        for weights in by_rank
+        for a, b in zip(weights, by_rank[0], strict=True)
+    )
+    return rates, same
+
+
+def imported():
+    """Returns what a training of Keras on PyTorch has not imported."""
+    import sys
+
+    init()
+    model = make()
+    model.compile(kr.DistributedOptimizer("sgd"), Squares())
+    kr.broadcast_model(model)
+    model.fit(*share(*data()), verbose=0)
+    return [name for name in ("tensorflow", "jax") if name in sys.modules]

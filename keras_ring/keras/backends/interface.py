@@ -28,6 +28,26 @@ from keras_ring.core.reduction_call import ReductionCall
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class EarlyReducer(Protocol):
+    """Reduces gradients while the backward pass computes further ones."""
+
+    def completed(
+        self, gradients: Sequence[Gradient], variables: Sequence[Variable]
+    ) -> list[Gradient]:
+        """Reduces gradients that were computed before it was made.
+
+        Returns:
+            A list like `gradients`, with zeros for those that only other ranks
+            have.
+        """
+
+    def has_reduced(self, gradient: Gradient, variable: Variable) -> bool:
+        """Returns whether a gradient of a variable is that of all ranks."""
+
+    def end_step(self) -> None:
+        """Begins anew after an update."""
+
+
 class Backend(Protocol):
     """The functions of a framework that Keras code needs."""
 
@@ -236,6 +256,20 @@ class Backend(Protocol):
             batch: A batch, of which only shapes and dtypes count.
         """
 
+    # --- Random numbers ---
+
+    def random_state(self) -> npt.NDArray[np.uint8] | None:
+        """Returns the state of the generator that the framework itself has.
+
+        It is `None` if layers of Keras do not draw from it.
+        """
+
+    def set_random_state(self, state: npt.NDArray[np.uint8]) -> None:
+        """Sets that state, from the result of `random_state`."""
+
+    def seed_random(self, seed: int) -> None:
+        """Seeds that generator."""
+
     # --- Gradients ---
 
     def is_sparse(self, gradient: Gradient) -> bool:
@@ -308,6 +342,26 @@ class Backend(Protocol):
         """Runs several allreduces, each of a group of tensors.
 
         All of them are started before the first is waited for.
+        """
+
+    def early_reducer(
+        self,
+        name: str,
+        buckets: Sequence[tuple[Sequence[str], Sequence[Variable]]],
+        call: ReductionCall,
+        *,
+        sparse_as_dense: bool,
+        leaves_out: Callable[[], bool],
+    ) -> EarlyReducer | None:
+        """Returns an object that reduces averages from now on, if there is one.
+
+        Args:
+            name: String, the same on all ranks.
+            buckets: Names and variables of gradients that are reduced together.
+            call: The other arguments of the reductions.
+            sparse_as_dense: Boolean, whether sparse gradients become dense.
+            leaves_out: Function that returns whether the present backward
+                pass is one of this rank alone.
         """
 
     def allreduce_sparse(

@@ -26,6 +26,7 @@ from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.keras.backends import dataset_iterators, tensorflow_ops
+from keras_ring.keras.backends.interface import EarlyReducer
 from keras_ring.keras.backends.which import keras
 from keras_ring.tensorflow import (
     autograph,
@@ -255,6 +256,21 @@ def trace(function: Callable[[Structure], object], batch: Structure) -> None:
     traced.get_concrete_function(specs)
 
 
+# --- Random numbers ---
+
+
+def random_state() -> npt.NDArray[np.uint8] | None:
+    return None
+
+
+def set_random_state(state: npt.NDArray[np.uint8]) -> None:
+    raise NotImplementedError("layers draw from generators of Keras")
+
+
+def seed_random(seed: int) -> None:
+    raise NotImplementedError("layers draw from generators of Keras")
+
+
 # --- Gradients ---
 
 map_gradient = sparse.map_gradient
@@ -320,6 +336,18 @@ def allreduce(
 
 def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     return reduction_calls.allreduce_calls(calls)
+
+
+def early_reducer(
+    name: str,
+    buckets: Sequence[tuple[Sequence[str], Sequence[Variable]]],
+    call: ReductionCall,
+    *,
+    sparse_as_dense: bool,
+    leaves_out: Callable[[], bool],
+) -> EarlyReducer | None:
+    # In a graph, reductions begin as gradients become ready.
+    return None
 
 
 def allreduce_sparse(

@@ -30,7 +30,7 @@ from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp, Sum
 from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.keras.backends import keras_ops
-from keras_ring.keras.backends.interface import Function
+from keras_ring.keras.backends.interface import EarlyReducer, Function
 from keras_ring.torch import (
     compression,
     gather_calls,
@@ -38,6 +38,7 @@ from keras_ring.torch import (
     reductions,
     sparse,
 )
+from keras_ring.torch.gradient_reducer import GradientReducer
 from keras_ring.torch.reduction_calls import Reduction
 
 Compression = compression.Compression
@@ -252,6 +253,30 @@ def folded(
     return words.to(state.dtype)
 
 
+# --- Random numbers ---
+
+
+def random_state() -> npt.NDArray[np.uint8] | None:
+    # `keras.layers.Dropout` without a seed draws from it.
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_available():
+        states.append(torch.cuda.get_rng_state())
+    found: npt.NDArray[np.uint8] = torch.cat(states).numpy()
+    return found
+
+
+def set_random_state(state: npt.NDArray[np.uint8]) -> None:
+    begin = len(torch.get_rng_state())
+    states = torch.from_numpy(np.array(state))
+    torch.set_rng_state(states[:begin])
+    if torch.cuda.is_available() and len(states) > begin:
+        torch.cuda.set_rng_state(states[begin:])
+
+
+def seed_random(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
 # --- Gradients ---
 
 
@@ -340,16 +365,70 @@ def allreduce(
     )
 
 
+def _reduction(call: ReductionCall) -> Reduction:
+    return Reduction(
+        call.op,
+        call.prescale_factor,
+        call.postscale_factor,
+        call.compression or Compression.none,
+        call.process_set,
+    )
+
+
+class _EarlyReducer:
+    """Reduces the gradients of Keras' variables as PyTorch computes them.
+
+    Args:
+        reducer: The `GradientReducer` of their parameters.
+    """
+
+    def __init__(self, reducer: GradientReducer) -> None:
+        self._reducer = reducer
+
+    def completed(
+        self, gradients: Sequence[Gradient], variables: Sequence[Variable]
+    ) -> list[Gradient]:
+        """Reduces what is there, unless the program has other gradients."""
+        own = [variable.value.grad for variable in variables]
+        pairs = zip(gradients, own, strict=True)
+        if any(each is not None and each is not mine for each, mine in pairs):
+            return list(gradients)
+        self._reducer.complete()
+        return [variable.value.grad for variable in variables]
+
+    def has_reduced(self, gradient: Gradient, variable: Variable) -> bool:
+        """Returns whether it is the tensor that the reducer has written to."""
+        return self._reducer.is_complete and gradient is variable.value.grad
+
+    def end_step(self) -> None:
+        """Begins anew."""
+        self._reducer.end_step()
+
+
+def early_reducer(
+    name: str,
+    buckets: Sequence[tuple[Sequence[str], Sequence[Variable]]],
+    call: ReductionCall,
+    *,
+    sparse_as_dense: bool,
+    leaves_out: Callable[[], bool],
+) -> EarlyReducer | None:
+    reducer = GradientReducer(
+        name,
+        _reduction(call),
+        passes=1,
+        sparse_as_dense=sparse_as_dense,
+        leaves_out=leaves_out,
+    )
+    for names, variables in buckets:
+        reducer.add(names, [variable.value for variable in variables])
+    return _EarlyReducer(reducer)
+
+
 def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     handles = []
     for call in calls:
-        reduction = Reduction(
-            call.op,
-            call.prescale_factor,
-            call.postscale_factor,
-            call.compression or Compression.none,
-            call.process_set,
-        )
+        reduction = _reduction(call)
         reduction.check(call.tensors, "allreduce")
         handles.append(
             reduction_calls.allreduce(call.tensors, call.name, reduction)

@@ -18,9 +18,11 @@ import numpy.typing as npt
 from keras_ring._typing import Variable
 from keras_ring.core import arrays, topology
 from keras_ring.keras.agreement.fingerprints import digest
+from keras_ring.keras.backends import backend
 from keras_ring.keras.model import model_state
 
 _OWNED = "owned-"
+_RANDOM = "random-state"
 
 
 def file_name(rank: int) -> str:
@@ -36,10 +38,12 @@ class Contents:
         owned: Values that differ from those on rank 0, by the index of the
             variable in the state.
         local: Values of `model_state.local_variables`, or an empty list.
+        random: The state of the framework's own generator, or `None`.
     """
 
     owned: dict[int, npt.NDArray[Any]]
     local: list[npt.NDArray[Any]]
+    random: npt.NDArray[Any] | None = None
 
 
 def to_bytes(
@@ -65,6 +69,8 @@ def to_bytes(
             if differs:
                 (array,) = model_state.as_arrays([variables[place]])
                 contents[f"{_OWNED}{place}"] = array
+    if (random := backend.random_state()) is not None:
+        contents[_RANDOM] = random
     file = io.BytesIO()
     model_state.write_arrays(contents, file)
     return file.getvalue()
@@ -75,6 +81,7 @@ def from_bytes(content: bytes) -> Contents | None:
     if not content:
         return None
     found = model_state.read_bytes(io.BytesIO(content))
+    random = found.pop(_RANDOM, None)
     local = {k: v for k, v in found.items() if not k.startswith(_OWNED)}
     return Contents(
         {
@@ -83,6 +90,7 @@ def from_bytes(content: bytes) -> Contents | None:
             if name.startswith(_OWNED)
         },
         model_state.in_order(local),
+        random,
     )
 
 

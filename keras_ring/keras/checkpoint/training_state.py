@@ -200,6 +200,8 @@ def restore(
                 model_state.assign_bytes([variables[place]], [content])
         if manifest["ranks"] == topology.size():
             manifest["local"] = mine.local or None
+        if fold_rank and mine.random is not None:
+            backend.set_random_state(mine.random)
     elif fold_rank:
         seeds.fold(states, 0, global_process_set)
     adapted_layers.finalize(model, global_process_set)

@@ -15,6 +15,7 @@ from keras_ring.keras.agreement import shared_paths
 from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model import adapted_layers, model_optimizers, model_state
+from keras_ring.keras.model.seeds import share_generator
 from keras_ring.keras.model.synchronized_normalization import require_all_ranks
 from keras_ring.keras.model.variables import share
 from keras_ring.keras.optimizer import initial_values
@@ -112,6 +113,7 @@ def broadcast_model(
     )
     if backend.is_graph_program():
         compat.run(operation)
+    share_generator(root_rank, process_set, fold_rank=fold_rank)
     adapted_layers.require_same(model, process_set)
     adapted_layers.finalize(model, process_set)
 

@@ -30,12 +30,13 @@ second words that differ by less than that never do.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 
 import numpy as np
 
 from keras_ring._typing import Tensor, Variable
-from keras_ring.core import topology
+from keras_ring.core import arrays, topology
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.keras.backends import backend
 
@@ -73,6 +74,32 @@ def fold(
     place = place_of(topology.rank(), root_rank, process_set)
     for variable in variables:
         variable.assign(folded(backend.as_tensor(variable), place))
+
+
+def share_generator(
+    root_rank: int, process_set: ProcessSet, *, fold_rank: bool
+) -> None:
+    """Shares the generator that the framework itself has, if layers use it.
+
+    All members must call this. Others than `root_rank` get a generator whose
+    seed is derived from the state of that one.
+
+    Args:
+        root_rank: Integer, the rank whose state is shared.
+        process_set: A `kr.ProcessSet`, whose ranks share it.
+        fold_rank: Boolean, whether ranks then draw different numbers.
+    """
+    state = backend.random_state()
+    if state is None:
+        return
+    state = arrays.broadcast(
+        state, root_rank, name="random_state", process_set=process_set
+    )
+    place = place_of(topology.rank(), root_rank, process_set)
+    if not fold_rank:
+        backend.set_random_state(state)
+    elif place:
+        backend.seed_random(zlib.crc32(state.tobytes()) ^ mix(place))
 
 
 def folded(state: Tensor, place: int) -> Tensor:

@@ -34,6 +34,7 @@ from keras_ring.keras.lanes.loss_scaling import inner_optimizer
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import (
     divergence,
+    early_reduction,
     initial_values,
     local_updates,
     optimizer_state,
@@ -224,7 +225,8 @@ def _apply_reduced(
     updated = [
         source
         for gradient, source in zip(own, sources, strict=True)
-        if gradient is not None
+        # A step that is not traced may go another way on each rank.
+        if gradient is not None or not backend.traces_steps()
     ]
 
     def update() -> Any:
@@ -275,11 +277,19 @@ def _reduce_and_apply(
         with reduction_guard.reduced(), _reduce_on_update(gradients, sources):
             return apply(gradients, variables)
 
-    gradients = reduce_gradients(gradients, sources, settings, local=local)
+    gradients = early_reduction.begun(
+        optimizer, gradients, sources, settings, local
+    )
+    done = early_reduction.reduced_by(optimizer, gradients, sources)
+    gradients = reduce_gradients(
+        gradients, sources, settings, local=local, done=done
+    )
     if local and isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         gradients = agree_on_overflow(gradients, sources, settings.process_set)
     with reduction_guard.reduced():
-        return apply(gradients, variables)
+        result = apply(gradients, variables)
+    early_reduction.end_step(optimizer)
+    return result
 
 
 def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:

@@ -191,6 +191,7 @@ def reduce_gradients(
     settings: ReductionSettings,
     names: Sequence[str] | None = None,
     local: Container[Source] = (),
+    done: Container[int] = (),
 ) -> list[Tensor]:
     """Reduces gradients over all ranks of the process set.
 
@@ -200,6 +201,7 @@ def reduce_gradients(
         settings: A `ReductionSettings`.
         names: One name per source. Defaults to `gradient_names(sources)`.
         local: The sources whose gradients stay with their rank.
+        done: The places of gradients that are reduced already.
 
     Returns:
         A list like `gradients`. If there is one rank, or if this rank is not
@@ -214,7 +216,7 @@ def reduce_gradients(
     overwritten = []
     dense = []
     for i, gradient in enumerate(reduced):
-        if gradient is None:
+        if gradient is None or i in done:
             continue
         if sources[i] in local:
             if (
@@ -249,7 +251,7 @@ def reduce_gradients(
             dense.append(i)
 
     factor = settings.gradient_predivide_factor
-    buckets = _buckets(dense, sources, settings)
+    buckets = buckets_of(dense, sources, settings)
     calls = [
         _allreduce_call(
             reduced,
@@ -290,10 +292,16 @@ _PART_TENSORS = 32
 _PART_BYTES = 1 << 20
 
 
-def _buckets(
+def buckets_of(
     positions: list[int], sources: Sequence[Source], settings: ReductionSettings
 ) -> list[list[int]]:
-    """Returns which gradients are submitted as one atomic group."""
+    """Returns which gradients are submitted as one atomic group.
+
+    Args:
+        positions: The places of the gradients among the sources.
+        sources: The variables or tensors that gradients belong to.
+        settings: A `ReductionSettings`.
+    """
     groups = settings.groups
     if not positions:
         return []
