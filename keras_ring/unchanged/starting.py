@@ -28,6 +28,7 @@ def start() -> None:
     with `KERAS_RING_AUTO=0`, does nothing.
 
     Raises:
+        AutoError: If Keras does not compute with TensorFlow.
         ConfigurationError: If another program of this rank has called this
             before and has not started this one.
     """
@@ -39,11 +40,26 @@ def start() -> None:
     try:
         if _is_worker() or not _claim():
             return
+        _require_tensorflow()
         from keras_ring.unchanged.activation import activate
 
         activate()
     finally:
         _forget()
+
+
+def _require_tensorflow() -> None:
+    from keras_ring.keras.backends.which import framework
+
+    if framework() != "tensorflow":
+        raise errors.AutoError(
+            f"Keras runs on {framework()!r} here, and `--auto` trains programs "
+            "on TensorFlow alone. Give the program the lines itself: "
+            "`kr.init()`, `x, y = kr.data.shard((x, y))`, "
+            "`kr.DistributedOptimizer(optimizer)`, and in `fit` the callbacks "
+            "`kr.callbacks.BroadcastGlobalVariablesCallback()` and "
+            "`MetricAverageCallback()`; or set KERAS_BACKEND=tensorflow."
+        )
 
 
 def _forget() -> None:
