@@ -171,7 +171,7 @@ MUTATIONS = (
     ),
     Mutation(
         "metrics are the mean of the ranks' means",
-        "keras_ring/keras/callbacks/metric_average.py",
+        "keras_ring/keras/model/metric_state.py",
         '("sum", reduce_ops.Sum)',
         '("sum", reduce_ops.Average)',
         tests=("tests/keras/test_callbacks.py",),
