@@ -17,6 +17,7 @@ those that all ranks lack stay `None`, as in one process.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -203,6 +204,13 @@ class GradientReducer:
         self.is_complete = False
         self._begin()
 
+    def close(self) -> None:
+        """Removes the hooks: backward passes reduce nothing from now on."""
+        hooks, self._hooked = self._hooked, {}
+        for hook in hooks.values():
+            hook.remove()
+        self._buckets = []
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Lets backward passes in the `with` statement reduce nothing."""
@@ -241,7 +249,7 @@ class GradientReducer:
             if bucket.arrived == len(bucket.parameters):
                 self._submit(bucket)
 
-        return arrived
+        return _as_it_is(arrived)
 
     def _submit(self, bucket: Bucket) -> None:
         if bucket.is_submitted:
@@ -264,7 +272,7 @@ class GradientReducer:
         if backward not in self._passes:
             self._passes.add(backward)
             engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self._end_of_backward)
+            engine.queue_callback(_as_it_is(self._end_of_backward))
 
     def _end_of_backward(self) -> None:
         is_last = any(b.is_submitted or b.arrived for b in self._buckets)
@@ -298,6 +306,15 @@ class GradientReducer:
         for bucket in self._buckets:
             bucket.arrived = 0
             bucket.is_submitted = False
+
+
+def _as_it_is(function: Callable[..., None]) -> Callable[..., None]:
+    """Returns a function that `torch.compile` leaves out, if it is used."""
+    if "torch._dynamo" not in sys.modules:
+        # To import it takes a second.
+        return function
+    left_out: Callable[..., None] = torch.compiler.disable(function)
+    return left_out
 
 
 def _fill(bucket: Bucket, states: Sequence[int]) -> None:

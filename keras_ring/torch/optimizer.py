@@ -6,6 +6,7 @@ import collections
 import contextlib
 import itertools
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -244,6 +245,8 @@ def DistributedOptimizer(
         )
         for group in divided:
             reducer.add([names[p] for p in group], group)
+        # A program may make another optimizer of the same parameters.
+        weakref.finalize(optimizer, reducer.close)
         optimizer._check = ParameterCheck(
             f"{prefix}parameters", optimizer, names, process_set
         )

@@ -359,6 +359,23 @@ def ways_to_train():
         lambda model: fit(model, loader(x, y, BATCH)),
     )
 
+    def by_two(model, data):
+        fit(model, data)
+        made = OPTIMIZERS["adam"]()
+        if model.optimizer.__class__ is not keras.optimizers.SGD:
+            made = kr.DistributedOptimizer(made)
+        former = model.optimizer
+        model.compile(made, Squares())
+        fit(model, data)
+        model.compile(former, Squares())
+        fit(model, data)
+
+    compared(
+        "two optimizers",
+        lambda model: by_two(model, loader(*mine, BATCH // size)),
+        lambda model: by_two(model, loader(x, y, BATCH)),
+    )
+
     def with_frozen():
         model = make()
         model.layers[0].trainable = False

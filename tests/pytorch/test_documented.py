@@ -19,7 +19,7 @@ def test_examples(tmp_path):
     of_methods = 2
     written = sum(source.count("Example:\n") for source in sources)
     assert len(examples) == written - of_methods
-    assert len(of_pages) == 2
+    assert len(of_pages) == 3
     assert {*rank_documented.ALSO} <= {name for name, _ in examples}
     failed = run_ranks(
         rank_documented.run,

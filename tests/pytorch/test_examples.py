@@ -12,3 +12,13 @@ def test_torch_digits(num_ranks):
         num_ranks, "torch_digits.py", "--epochs=6"
     )
     assert accuracy > 0.9
+
+
+# The same programs train on TensorFlow, in the lane of all other tests.
+@pytest.mark.parametrize(
+    "example", few(["keras_digits", "transfer_learning"], "examples", 1)
+)
+def test_examples_of_keras(example, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    accuracy, _ = examples.last_lines(2, f"{example}.py", "--epochs=4")
+    assert accuracy > 0.9

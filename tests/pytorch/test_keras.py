@@ -48,7 +48,7 @@ def test_fit_is_that_of_one_process(job, fit):
 
 def test_other_ways_to_train(job):
     for apart in job("ways_to_train"):
-        assert len(apart) == 6
+        assert len(apart) == 7
         assert {name: far for name, far in apart.items() if far > _EXACT} == {}
 
 

@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "multiprocess": (
         *("csrc", "tf_ops", "core", "tensorflow", "keras/agreement", "job"),
     ),
-    "pytorch": ("torch", "core", "csrc/capi"),
+    "pytorch": (*_KERAS, "torch", "core", "csrc/capi"),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {

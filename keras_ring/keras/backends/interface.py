@@ -47,6 +47,9 @@ class EarlyReducer(Protocol):
     def end_step(self) -> None:
         """Begins anew after an update."""
 
+    def close(self) -> None:
+        """Reduces nothing from now on."""
+
 
 class Backend(Protocol):
     """The functions of a framework that Keras code needs."""

@@ -88,7 +88,9 @@ def outside_of_traces() -> AbstractContextManager[Any]:
 
 
 def unconverted(function: Function) -> Function:
-    return function
+    # With `jit_compile=True` Keras compiles a step by `torch.compile`.
+    left_out: Function = torch.compiler.disable(function)
+    return left_out
 
 
 def on_device(device: str) -> AbstractContextManager[Any]:
@@ -403,6 +405,10 @@ class _EarlyReducer:
     def end_step(self) -> None:
         """Begins anew."""
         self._reducer.end_step()
+
+    def close(self) -> None:
+        """Removes the hooks."""
+        self._reducer.close()
 
 
 def early_reducer(

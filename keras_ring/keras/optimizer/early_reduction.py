@@ -29,6 +29,8 @@ from keras_ring.keras.optimizer.reduction import (
     gradient_names,
 )
 
+# By the identity of a variable: the optimizer that reduces its gradients early.
+_owners: dict[int, weakref.ref[Optimizer]] = {}
 # `None` for an optimizer whose gradients cannot be reduced early.
 _reducers: weakref.WeakKeyDictionary[Optimizer, EarlyReducer | None] = (
     weakref.WeakKeyDictionary()
@@ -81,7 +83,25 @@ def begun(
     if optimizer in _reducers:
         return found
     reducer = _reducers[optimizer] = _begun(sources, settings, local)
-    return found if reducer is None else reducer.completed(found, sources)
+    if reducer is None:
+        return found
+    _take_over(optimizer, sources)
+    weakref.finalize(optimizer, reducer.close)
+    return reducer.completed(found, sources)
+
+
+def _take_over(optimizer: Optimizer, sources: Sequence[Source]) -> None:
+    """Ends the early reductions of others that have trained these variables.
+
+    They reduce later from then on, if they are used once more.
+    """
+    for source in sources:
+        key = id(backend.storage(source))
+        owner = _owners[key]() if key in _owners else None
+        if owner is not None and (former := _reducers.get(owner)) is not None:
+            former.close()
+            _reducers[owner] = None
+        _owners[key] = weakref.ref(optimizer)
 
 
 def end_step(optimizer: Optimizer) -> None:
