@@ -1,6 +1,7 @@
-"""Both lanes have what their protocols describe, and nothing else.
+"""Lanes and backends have what their protocols describe, and nothing else.
 
-The program has one lane, so nothing else would show what the other lacks.
+A program has one lane and one backend, so nothing else would show what the
+others lack.
 """
 
 import ast
@@ -8,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
-LANES = Path(__file__).resolve().parents[2] / "keras_ring/keras/lanes"
-# By protocol: its file, and by lane the files that have its members.
+KERAS = Path(__file__).resolve().parents[2] / "keras_ring/keras"
+# By protocol: its file, and by lane or backend the files with its members.
 PROTOCOLS = {
-    "Lane": ("lane", (("keras2",), ("keras3",))),
+    "Lane": ("lanes/lane", (("lanes/keras2",), ("lanes/keras3",))),
     "Steps": (
-        "steps",
+        "lanes/steps",
         (
-            ("keras2_steps", "keras2_functions"),
-            ("keras3_steps", "keras3_functions"),
+            ("lanes/keras2_steps", "lanes/keras2_functions"),
+            ("lanes/keras3_steps", "lanes/keras3_functions"),
         ),
+    ),
+    "Backend": (
+        "backends/interface",
+        (("backends/tensorflow_backend",), ("backends/torch_backend",)),
     ),
 }
 PAIRS = [
@@ -28,7 +33,7 @@ PAIRS = [
 
 
 def _tree(module: str) -> ast.Module:
-    return ast.parse((LANES / f"{module}.py").read_text())
+    return ast.parse((KERAS / f"{module}.py").read_text())
 
 
 def _described(protocol: str) -> dict[str, ast.FunctionDef]:
