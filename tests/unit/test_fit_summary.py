@@ -45,7 +45,7 @@ def test_pace_and_communication_of_all():
     pace, communication, last = four_ranks(peak_bytes=2_000_000_000)
     # 90 steps in 9 s, of 32 samples on each rank.
     assert pace == (
-        "100 steps of 128 in 12.0 s; once traced, 100.0 ms each: 1,280"
+        "100 steps of 128 in 12.0 s; later ones, 100.0 ms each: 1,280"
         " samples/s of 4 ranks, up to 2.0 GB of memory per rank."
     )
     # A fifth of the time, three quarters of it beside computation.
@@ -112,7 +112,7 @@ def test_figures_of_one_line_agree():
     by_rank = [USUAL, USUAL._replace(steady_ns=12 * SECOND, samples=3000)]
     pace, *_ = summary(by_rank, [0, 1])
     batch, milliseconds, rate = re.match(
-        r"100 steps of (\d+) in 12\.0 s; once traced, ([\d.]+) ms each: (\d+) ",
+        r"100 steps of (\d+) in 12\.0 s; later ones, ([\d.]+) ms each: (\d+) ",
         pace,
     ).groups()
     assert batch == "62"

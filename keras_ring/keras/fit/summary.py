@@ -56,7 +56,7 @@ def _pace(by_rank: Sequence[Figures]) -> str:
     steps = f"{first.steps} step{'s' * (first.steps != 1)} of {_whole(batch)}"
     steps += f" in {first.fit_ns / 1e9:.1f} s"
     if first.steady_steps:
-        steps += f"; once traced, {1e3 * first.step_seconds:.1f} ms each"
+        steps += f"; later ones, {1e3 * first.step_seconds:.1f} ms each"
     return (
         f"{steps}: {rate_text(rate)}{of_ranks}, up to {peak} of memory{each}."
     )
