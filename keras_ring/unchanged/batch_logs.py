@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from keras_ring._typing import Logs
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.unchanged import results
 
@@ -35,7 +35,7 @@ class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
         finally:
             for variable, value in kept:
                 compat.assign(variable, value)
-        logs.update(tf.nest.map_structure(_as_number, found))
+        logs.update(backend.map_structure(_as_number, found))
 
 
 def _as_number(value: Any) -> Any:

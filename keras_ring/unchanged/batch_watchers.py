@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Callback
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import keras
 
 _OF_TRAINING = ("on_train_batch_end", "on_batch_end")
@@ -37,7 +36,7 @@ def look_at_tests(callbacks: Any) -> bool:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     return any(
-        _has_own(each, _OF_TESTS) for each in tf.nest.flatten(callbacks or [])
+        _has_own(each, _OF_TESTS) for each in backend.flatten(callbacks or [])
     )
 
 

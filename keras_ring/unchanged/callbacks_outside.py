@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Callback, Model, Variable
 from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.objects import as_bytes, broadcast_object
+from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.rank_zero_only import RankZeroOnly
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import compat, keras
@@ -307,7 +307,7 @@ def _kept_by(callback: Callback) -> dict[str, Any]:
         for key, value in vars(callback).items()
         if key not in _OWN
         and not isinstance(value, of_keras)
-        and not tf.is_tensor(value)
+        and not backend.is_tensor(value)
         and as_bytes(value) is not None
     }
 

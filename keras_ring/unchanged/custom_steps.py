@@ -20,6 +20,7 @@ from keras_ring._typing import Structure
 from keras_ring.core import notices, topology
 from keras_ring.core.notices import say
 from keras_ring.errors import AutoError
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
@@ -91,7 +92,7 @@ def _name_of(function: Any) -> str:
 def _is_in_loop() -> bool:
     """Returns whether the program calls a function outside of Keras' passes."""
     return (
-        tf.executing_eagerly()
+        backend.is_eager()
         and not update_search.is_running()
         and data_passes.current() is None
         and whole_batch.current() is None
@@ -120,7 +121,7 @@ class OwnStep:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the step with these arguments on all ranks together."""
         arguments = (args, kwargs)
-        leaves = tf.nest.flatten(arguments)
+        leaves = backend.flatten(arguments)
         key = _structure(arguments)
         if key not in self._calls:
             is_data = _data_among(leaves)
@@ -184,4 +185,4 @@ def _structure(arguments: Structure) -> str:
         is_choice = isinstance(leaf, bool | str | None)
         return repr(leaf) if is_choice else type(leaf).__name__
 
-    return str(tf.nest.map_structure(shown, arguments))
+    return str(backend.map_structure(shown, arguments))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Tensor
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.backends import backend
 from keras_ring.tensorflow import reductions
 from keras_ring.unchanged import tolerances
 
@@ -97,7 +97,7 @@ def difference(
 
 
 def _array(tensor: Tensor) -> npt.NDArray[np.float64]:
-    return np.asarray(tf.cast(tensor, tf.float64))
+    return np.asarray(backend.cast(tensor, "float64"))
 
 
 def _largest(array: npt.NDArray[np.float64]) -> float:

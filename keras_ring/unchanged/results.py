@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Variable
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.backends import backend, tf_data
 from keras_ring.keras.inference import inference
 from keras_ring.keras.inference.parts import part_of
 from keras_ring.keras.lanes import compat, events, hooks
@@ -81,7 +81,7 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
             running.digests.require_same(f"{name}/data")
         if not running.is_split:
             # All ranks use the results of one.
-            own = tf.nest.map_structure(float, dict(results(self, logs)))
+            own = backend.map_structure(float, dict(results(self, logs)))
             shared: Logs = broadcast_object(own, name=f"{name}/results")
             return shared
         return combined(self, logs, name, at_end=True)
@@ -101,7 +101,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
             just the same names.
     """
     running = data_passes.current()
-    of_rank: Logs = tf.nest.map_structure(
+    of_rank: Logs = backend.map_structure(
         np.asarray, dict(model.get_metrics_result())
     )
     wholes: list[Variable] = []
@@ -119,7 +119,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
         values = returned.of(model)
         found = values.combined(logs, of_rank, of_all, name)
     # NumPy scalars, as Keras shows them.
-    numbers: Logs = tf.nest.map_structure(
+    numbers: Logs = backend.map_structure(
         lambda each: np.asarray(each)[()], found
     )
     return numbers
@@ -133,7 +133,7 @@ def _share_of_rank_0(variables: list[Variable], name: str) -> None:
     if not variables:
         return
     values = gathers.broadcast_group(
-        [tf.convert_to_tensor(each) for each in variables], 0, name
+        [backend.as_tensor(each) for each in variables], 0, name
     )
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
@@ -263,12 +263,12 @@ def _is_worth_it(model: Model, wanted: dict[str, Any]) -> bool:
     if wanted["callbacks"] or stateful_layers.stateful_layer(model):
         return False
     x = wanted["x"]
-    if isinstance(x, tf.data.Dataset):
+    if tf_data.is_dataset(x):
         count = int(x.cardinality())
     elif isinstance(x, compat.Dataset):
         count = compat.num_batches(x) or 0
     else:
-        leaves = tf.nest.flatten(x)
+        leaves = backend.flatten(x)
         if not leaves or not all(getattr(each, "shape", ()) for each in leaves):
             return False
         count = -(-len(leaves[0]) // (wanted["batch_size"] or _BATCH_SIZE))

@@ -18,6 +18,7 @@ import tensorflow as tf
 from keras_ring._typing import Logs, Model
 from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.tensorflow import reductions
@@ -35,7 +36,7 @@ class Returned:
 
     def __init__(self) -> None:
         # Made before a step is traced, which must not make variables later.
-        with tf.init_scope():
+        with backend.outside_of_traces():
             self._share = tf.Variable(1.0, dtype=tf.float64, trainable=False)
         self._ways: dict[str, Ways] = {}
 
@@ -66,13 +67,13 @@ class Returned:
         parts = [
             self._part_of(key, leaf)
             for key, value in others.items()
-            for leaf in tf.nest.flatten(value)
+            for leaf in backend.flatten(value)
         ]
         if parts:
             parts = reductions.grouped_allreduce(
                 parts, op=reduce_ops.Sum, name=f"{name}/logs"
             )
-        found.update(tf.nest.pack_sequence_as(others, parts))
+        found.update(backend.pack(others, parts))
         return _replaced(logs, found)
 
     def try_ways(

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from keras_ring.core import reduce_ops
+from keras_ring.keras.backends import backend
 from keras_ring.tensorflow import gathers, reductions
 from keras_ring.unchanged import tolerances
 
@@ -66,8 +66,8 @@ def possible(
             tensor
             for i in summed
             for tensor in (
-                tf.cast(parts[i], tf.float64),
-                tf.cast(parts[i], tf.float64) * (own_rows / rows),
+                backend.cast(parts[i], "float64"),
+                backend.cast(parts[i], "float64") * (own_rows / rows),
             )
         ],
         op=reduce_ops.Sum,

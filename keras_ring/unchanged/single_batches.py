@@ -21,6 +21,7 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
 from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.backends import backend
 from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
@@ -29,7 +30,6 @@ from keras_ring.keras.optimizer.whole_batch import WholeStep
 from keras_ring.unchanged import (
     data_passes,
     ending,
-    occasions,
     results,
     same_data,
     script,
@@ -117,7 +117,7 @@ def _train_and_combine(
         step_comparison.build_and_share(model, batch)
     is_for_all = small_batches.are_for_all(model, batch)
     if is_for_all:
-        own = tf.nest.map_structure(float, dict(_whole_step_of(model)(batch)))
+        own = backend.map_structure(float, dict(_whole_step_of(model)(batch)))
         found = broadcast_object(own, name="auto/batch/results")
     else:
         one = iterator_of([batch], iterator) if is_dataset else iter([batch])
@@ -128,7 +128,7 @@ def _train_and_combine(
             logs = train(one)
     # Bypasses the model's own `__setattr__`, which tracks attributes.
     object.__setattr__(model, _NUM_TRAINED, number)
-    if occasions.is_one(number):
+    if step_comparison.should_compare(number):
         _compare(model, number)
     if not is_for_all:
         step_check.check_single(model, batch)

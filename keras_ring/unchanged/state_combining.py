@@ -10,13 +10,12 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-import tensorflow as tf
 from tensorflow.python.ops import control_flow_v2_func_graphs as branches
 
-from keras_ring._typing import Graph, Model, Tensor, Variable
+from keras_ring._typing import Model, Tensor, Variable
 from keras_ring.errors import AutoError
+from keras_ring.keras.backends import backend
 from keras_ring.keras.optimizer.whole_batch import Step
-from keras_ring.tensorflow.names import unique_names, variable_path
 from keras_ring.unchanged import (
     assignments,
     kept_state,
@@ -68,7 +67,7 @@ class _Combiner:
         self._known = known
         self._ways = {id(variable): ways for variable, ways in known}
         self._counts: Counter[int] = Counter()
-        self._graph = _graph()
+        self._graph = backend.graph()
 
     def wants(self, variable: Variable) -> bool:
         """Returns whether ranks assign different values to a variable."""
@@ -81,10 +80,12 @@ class _Combiner:
         self._counts[key] += 1
         if self._is_in_branch() or place >= len(self._ways[key]):
             raise AutoError(state_advice.of_trace(self._model, variable))
-        (name,) = unique_names("auto/state", [str(variable_path(variable))])
+        (name,) = backend.unique_names(
+            "auto/state", [str(backend.variable_path(variable))]
+        )
         return state_semantics.combined(
             self._ways[key][place],
-            tf.convert_to_tensor(variable),
+            backend.as_tensor(variable),
             value,
             self._step,
             name,
@@ -98,15 +99,9 @@ class _Combiner:
 
     def _is_in_branch(self) -> bool:
         """Returns whether a branch or loop is traced, which ranks may skip."""
-        graph = _graph()
+        graph = backend.graph()
         while graph is not None and graph is not self._graph:
             if isinstance(graph, branches.ControlFlowFuncGraph):
                 return True
             graph = getattr(graph, "outer_graph", None)
         return False
-
-
-def _graph() -> Graph | None:
-    if tf.executing_eagerly():
-        return None
-    return tf.compat.v1.get_default_graph()

@@ -4,8 +4,8 @@ This is known for what Keras itself computes: its losses are means over the
 rows, and its layers compute each row by itself. It is not known for a step or
 layer of the program's own: a loss may be a sum, or compare each row with all
 others. So ranks compare the gradients of a whole batch with those of its parts:
-for the first batch, and ever more rarely for later ones (`occasions`), because
-a step may depend on its data.
+for the first batch, and ever more rarely for later ones (`should_compare`),
+because a step may depend on its data.
 
 Both are computed eagerly, with the weights after the step, and leave the state
 of the model unchanged. In place of random numbers, there are numbers by row or
@@ -29,6 +29,7 @@ from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
 from keras_ring.keras.agreement.next_batch import TrainFunction
+from keras_ring.keras.backends import backend
 from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
@@ -38,7 +39,6 @@ from keras_ring.unchanged import (
     counted,
     data_passes,
     kept_state,
-    occasions,
     returned,
     same_data,
     script,
@@ -199,7 +199,7 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
             raise
         shapes = [
             tuple(leaf.shape)
-            for leaf in tf.nest.flatten(batch)
+            for leaf in backend.flatten(batch)
             if hasattr(leaf, "shape")
         ]
         raise AutoError(
@@ -231,7 +231,7 @@ def _is_due(model: Model, later: int) -> bool:
         model: A `keras.Model`.
         later: Integer, the number of further steps before it.
     """
-    return occasions.is_one(_number(model) + later)
+    return step_comparison.should_compare(_number(model) + later)
 
 
 def _number(model: Model) -> int:

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model.model_broadcast import broadcast_model
 from keras_ring.keras.optimizer import batch_rows, whole_batch
 from keras_ring.keras.optimizer.local_updates import allow_local_updates
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
-from keras_ring.tensorflow.names import variable_path
 from keras_ring.unchanged import (
     counted,
     data_passes,
@@ -30,6 +30,18 @@ from keras_ring.unchanged.counted import Count, Counter
 from keras_ring.unchanged.recorded_state import Recorder
 
 NAME = "auto/step_check"
+# Where there are no epochs, ranks compare after steps 1, 2, 4 and so on, and
+# after multiples of this.
+_EVERY = 1024
+
+
+def should_compare(step: int) -> bool:
+    """Returns whether ranks compare after a step.
+
+    Args:
+        step: Integer, the number of the step, from 1 on.
+    """
+    return step & (step - 1) == 0 or step % _EVERY == 0
 
 
 def build_and_share(model: Model, batch: Structure) -> None:
@@ -93,13 +105,13 @@ def run(
             with whole_functions.metrics_of_all(model):
                 logs = model.train_step(step.rows_of(batch))
         updates = [
-            (str(variable_path(variable)), tf.convert_to_tensor(gradient))
+            (str(backend.variable_path(variable)), backend.as_tensor(gradient))
             for variable, gradient in step.captured or ()
             if gradient is not None
         ]
         is_named = isinstance(logs, dict)
         # Copied, because the values of variables change later.
-        logs = tf.nest.map_structure(
+        logs = backend.map_structure(
             lambda each: (
                 np.asarray(compat.as_numpy(each))
                 if hasattr(each, "assign")
@@ -108,7 +120,7 @@ def run(
             dict(logs) if is_named else {},
         )
         results = dict(model.get_metrics_result()) if is_named else {}
-        results = tf.nest.map_structure(np.asarray, results)
+        results = backend.map_structure(np.asarray, results)
         counts = counter.counts()
     return Ran(updates, logs, results, state, counts)
 

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import (
     Callback,
     Layer,
@@ -24,6 +22,7 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 from keras_ring.keras.agreement import same_batch
 from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
 )
@@ -211,7 +210,7 @@ def _ours(
         settings: The `AutoSettings` of the program.
     """
     ours = [BroadcastGlobalVariablesCallback(), _Watch()]
-    given = tf.nest.flatten(callbacks or [])
+    given = backend.flatten(callbacks or [])
     if any(map(batch_watchers.looks_at_training, given)):
         ours.append(batch_logs.BatchLogs())
     if settings.per_rank:
@@ -230,7 +229,7 @@ def _with_ours(
         return callbacks
     if callbacks is None:
         return ours
-    flat = tf.nest.flatten(callbacks)
+    flat = backend.flatten(callbacks)
     return [*ours, *callbacks_outside.on_rank_zero(flat)]
 
 
@@ -345,7 +344,7 @@ def _explain(model: Model, wanted: dict[str, Any]) -> None:
     """Prints what `fit` would do, and ends the program."""
     with data_passes.running(Pass(model, is_training=True)):
         steps.read_nothing(wanted)
-    for callback in tf.nest.flatten(wanted["callbacks"] or []):
+    for callback in backend.flatten(wanted["callbacks"] or []):
         if writers.writes_files(callback):
             say(f"files of {type(callback).__name__}: written by rank 0")
     notices.say("explained; nothing is trained, and the program ends here")

@@ -17,6 +17,7 @@ from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras import scope
+from keras_ring.keras.backends import backend
 from keras_ring.keras.optimizer import reduction_guard, whole_batch
 from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
@@ -50,7 +51,7 @@ def noting() -> Iterator[list[Optimizer]]:
 def note(optimizer: Optimizer) -> None:
     """Records an optimizer that is about to be refused."""
     found = scope.current().noted_optimizers
-    if found is not None and not tf.executing_eagerly():
+    if found is not None and not backend.is_eager():
         found.append(optimizer)
 
 
@@ -124,7 +125,7 @@ def variables_of(
 
 def _adopt(optimizer: Optimizer) -> bool:
     name = scope.current().traced_function
-    if name is None or tf.executing_eagerly():
+    if name is None or backend.is_eager():
         return False
     distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))
     inner = getattr(optimizer, "inner_optimizer", optimizer)

@@ -17,11 +17,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Metric, Model, Structure, Tensor, Variable
 from keras_ring.errors import AutoError
 from keras_ring.keras import scope
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, events, hooks, keras
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
@@ -195,7 +194,7 @@ def _note(metric: Metric) -> None:
 def _of_all_ranks(step: Step, given: Structure) -> Structure:
     """Returns the rows of all ranks, with their masks."""
     whole = whole_rows.of_all_ranks(step, given)
-    pairs = zip(tf.nest.flatten(given), tf.nest.flatten(whole), strict=True)
+    pairs = zip(backend.flatten(given), backend.flatten(whole), strict=True)
     for own, of_all in pairs:
         mask = steps.mask_of(own)
         if mask is not None:

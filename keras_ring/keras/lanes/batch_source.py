@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import tensorflow as tf
-
 from keras_ring._typing import Array, Dataset
+from keras_ring.keras.backends import backend
 
 _ARRAYS = ("x", "y", "sample_weight")
 # The arguments of `fit` that its iterator over batches is made with.
@@ -106,7 +105,7 @@ def training_data(
 
 def static_rows(dataset: Dataset) -> int | None:
     """Returns the rows of each batch, or `None` if that is not static."""
-    for spec in tf.nest.flatten(dataset.element_spec):
+    for spec in backend.flatten(dataset.element_spec):
         shape = getattr(spec, "shape", None)
         if shape is not None and shape.rank:
             rows: int | None = shape[0]

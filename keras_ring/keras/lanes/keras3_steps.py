@@ -25,6 +25,7 @@ from keras_ring._typing import (
     Model,
     Tensor,
 )
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import deterministic_random, layer_functions
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
@@ -76,7 +77,7 @@ class BatchIterator:
                 adapter._batch_size,
                 tuple(
                     leaf
-                    for leaf in tf.nest.flatten(adapter._inputs)
+                    for leaf in backend.flatten(adapter._inputs)
                     if leaf is not None
                 ),
             )
