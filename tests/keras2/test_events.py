@@ -38,4 +38,9 @@ def test_what_events_are_bound_to_is_there():
     del found["scaled_applied"]
     assert all(all(each) for each in found.values())
     absent = {name for name, places in found.items() if not places}
-    assert absent == {"compiler_chosen", "seed_drawn", "applied"}
+    assert absent == {
+        "compiler_chosen",
+        "seed_drawn",
+        "applied",
+        "batches_read",
+    }
