@@ -80,7 +80,8 @@ def begun(
         The gradients, with zeros for those that other ranks alone have.
     """
     found = list(gradients)
-    if optimizer in _reducers:
+    # In a trace, names that are made here would not be those of reductions.
+    if backend.traces_steps() or optimizer in _reducers:
         return found
     reducer = _reducers[optimizer] = _begun(sources, settings, local)
     if reducer is None:
