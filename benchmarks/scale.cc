@@ -28,7 +28,7 @@ namespace {
 
 constexpr int kRanksPerHost = 8;
 constexpr int kHosts[] = {1, 8, 64, 512};
-constexpr int kMostHosts = 512;
+constexpr int kMaxHosts = 512;
 constexpr double kGbit[] = {10, 100, 400};
 constexpr int kNoisyRuns = 100;
 
@@ -114,7 +114,7 @@ void PrintCosts() {
   for (double us : {2.0, 5.0, 15.0}) {
     std::printf("| %.0f us |", us);
     for (double ns : costs) {
-      SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+      SimulatedJob job = JobOn(kProcessors[0], kMaxHosts);
       job.message = us * 1e-6;
       job.send_byte = job.receive_byte = ns * 1e-9;
       const Sum sum = StepOf(job, kModels[0].parameters * sizeof(float));
@@ -133,7 +133,7 @@ void PrintRacks() {
   for (double ratio : {1.0, 2.0, 4.0}) {
     std::printf("| 1 / %.0f |", ratio);
     for (bool in_order : {true, false}) {
-      SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+      SimulatedJob job = JobOn(kProcessors[0], kMaxHosts);
       job.rack_hosts = 16;
       job.racks_in_order = in_order;
       job.oversubscription = ratio;
@@ -229,8 +229,8 @@ void PrintAgreement(TimedControllers& job, size_t ranks, int count, int times) {
   std::printf("| %zu | %d | %.2f ms | %.3f ms | %.3f ms | %lld | %lld |\n",
               ranks, count, first.seconds * 1e3, again.seconds * 1e3,
               again.busiest_seconds * 1e3,
-              static_cast<long long>(again.most_messages),
-              static_cast<long long>(again.most_bytes));
+              static_cast<long long>(again.max_messages),
+              static_cast<long long>(again.max_bytes));
   std::fflush(stdout);
 }
 
@@ -289,11 +289,11 @@ int Noise(int argc, char** argv) {
   std::vector<SimulatedJob> jobs;
   std::vector<std::string> names;
   for (const Processor& processor : kProcessors) {
-    jobs.push_back(JobOn(processor, kMostHosts));
+    jobs.push_back(JobOn(processor, kMaxHosts));
     names.push_back(processor.name);
   }
   if (argc > 2) {
-    SimulatedJob job = JobOn(kProcessors[0], kMostHosts);
+    SimulatedJob job = JobOn(kProcessors[0], kMaxHosts);
     int runs = 1;
     if (!SetAll(argc, argv, 2, job, runs)) return 2;
     job.host_memory_byte /= kMemoryLeft;

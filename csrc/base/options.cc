@@ -466,11 +466,11 @@ const Row kRows[] = {
 // The ring sums in an order that depends on where in a bucket an element lies.
 Status CheckDeterministic(const Options& options) {
   if (!options.deterministic) return OkStatus();
-  constexpr int kMostWithoutRing = 32;
+  constexpr int kMaxWithoutRing = 32;
   const char* variable = nullptr;
   if (options.reducescatter == "ring") variable = "REDUCESCATTER";
   if (options.allreduce == "ring") variable = "ALLREDUCE";
-  if (options.collective == "ring" && options.size > kMostWithoutRing) {
+  if (options.collective == "ring" && options.size > kMaxWithoutRing) {
     variable = "COLLECTIVE";
   }
   if (variable == nullptr) return OkStatus();

@@ -35,7 +35,7 @@ Controller::Controller(ControlTree tree, const ControllerOptions& options,
       measured_clock_(options.measured_clock ? *options.measured_clock : clock),
       counters_(counters),
       // The estimate leaves out parts of a message: these get a sixteenth.
-      most_bytes_(options.max_message_bytes - options.max_message_bytes / 16),
+      max_bytes_(options.max_message_bytes - options.max_message_bytes / 16),
       participants_(tree_),
       cache_(options.cache_capacity),
       pending_(tree_, participants_, cache_, clock_, *this),
@@ -85,13 +85,13 @@ void Controller::OnVariantsComplete(const std::string& name,
                                     const LastReady& last) {
   if (!tree_.is_root()) {
     ready_up_.last.Merge(last);
-    if (EncodedBytes(variants) > most_bytes_) LeaveSplitsOut(variants);
+    if (EncodedBytes(variants) > max_bytes_) LeaveSplitsOut(variants);
     ready_up_.uncached.push_back(std::move(variants));
     return;
   }
   Result<Response> agreed = Agree(variants, tree_.size, ranks_);
   if (!agreed.ok()) return Fail({name}, agreed.status());
-  const Status fits = CheckLength(*agreed, most_bytes_);
+  const Status fits = CheckLength(*agreed, max_bytes_);
   if (!fits.ok()) return Fail({name}, fits);
   Ready(std::nullopt,
         std::make_shared<const Response>(std::move(agreed).value()), last);
@@ -122,7 +122,7 @@ void Controller::FlushReady() {
   size_t bytes = 0;
   for (std::vector<RequestVariant>& variants : uncached) {
     const size_t more = EncodedBytes(variants);
-    if (bytes > 0 && bytes + more > most_bytes_) {
+    if (bytes > 0 && bytes + more > max_bytes_) {
       SendUp(std::exchange(ready_up_, ReadyMessage()));
       ready_up_.sequence = sequence_;
       ready_up_.last = last;
@@ -317,7 +317,7 @@ void Controller::Decide(Decision decision) {
   if (const auto* execute = std::get_if<ExecuteDecision>(&decision)) {
     for (const auto& agreed : execute->uncached) bytes += EncodedBytes(*agreed);
   }
-  if (decided_bytes_ + bytes > most_bytes_) FlushDecisions();
+  if (decided_bytes_ + bytes > max_bytes_) FlushDecisions();
   decided_bytes_ += bytes;
   decided_.decisions.push_back(std::move(decision));
 }

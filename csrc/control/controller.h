@@ -190,8 +190,8 @@ class Controller final : private ReadinessTable::Listener,
   const Clock& clock_;
   const Clock& measured_clock_;
   Counters& counters_;
-  const size_t most_bytes_;  // limit of a message's estimated size
-  ThreadChecker thread_;     // it has no lock
+  const size_t max_bytes_;  // limit of a message's estimated size
+  ThreadChecker thread_;    // it has no lock
 
   uint64_t sequence_ = 0;  // decisions applied
   bool ended_ = false;

@@ -55,11 +55,11 @@ std::vector<uint64_t> DecodeAscending(WireReader& reader,
 
 // Nanoseconds of clocks and between them. Sums of a few of them do not
 // overflow.
-constexpr int64_t kMostNanoseconds = int64_t{1} << 60;
+constexpr int64_t kMaxNanoseconds = int64_t{1} << 60;
 
 int64_t DecodeNanoseconds(WireReader& reader) {
   const int64_t value = reader.SignedVarint();
-  if (value > kMostNanoseconds || value < -kMostNanoseconds) {
+  if (value > kMaxNanoseconds || value < -kMaxNanoseconds) {
     reader.Fail();
     return 0;
   }

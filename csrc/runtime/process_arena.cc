@@ -21,7 +21,7 @@ namespace {
 // its host.
 constexpr uint64_t kAddresses = uint64_t{64} << 40;
 // More than hosts have: a job has many hosts then.
-constexpr int kMostRanksOfHost = 256;
+constexpr int kMaxRanksOfHost = 256;
 
 // Null, or always the same arena: tensors may be in it until the end. Read
 // without a lock, also in the child of a fork, where a thread that held a lock
@@ -64,7 +64,7 @@ void InChild() KR_NO_THREAD_SAFETY_ANALYSIS {
 }  // namespace
 
 uint64_t ProcessArenaBytes(uint64_t memory_bytes, int job_size) {
-  const int sharing = std::clamp(job_size, 1, kMostRanksOfHost);
+  const int sharing = std::clamp(job_size, 1, kMaxRanksOfHost);
   return std::min(4 * memory_bytes, kAddresses / sharing);
 }
 

@@ -277,13 +277,13 @@ double NetworkSimulation::Receive(double now, Incoming& incoming,
   return model_.message + bytes * model_.receive_byte;
 }
 
-int64_t NetworkSimulation::most_sends() const {
+int64_t NetworkSimulation::max_sends() const {
   int64_t most = 0;
   for (const Rank& rank : ranks_) most = std::max(most, rank.sends);
   return most;
 }
 
-int64_t NetworkSimulation::most_bytes() const {
+int64_t NetworkSimulation::max_bytes() const {
   int64_t most = 0;
   for (const Rank& rank : ranks_) most = std::max(most, rank.bytes);
   return most;

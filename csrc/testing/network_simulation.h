@@ -74,8 +74,8 @@ class NetworkSimulation {
   // When the last did.
   double time() const { return time_; }
   // Of the rank with the most.
-  int64_t most_sends() const;
-  int64_t most_bytes() const;
+  int64_t max_sends() const;
+  int64_t max_bytes() const;
   // Of all ranks.
   double processor_time() const { return processor_time_; }
 

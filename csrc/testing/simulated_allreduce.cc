@@ -212,8 +212,8 @@ SimulatedTime SimulateAllreduce(const SimulatedJob& job, size_t bytes) {
   }
   time.bound = 2.0 * (job.num_hosts - 1) / job.num_hosts *
                static_cast<double>(bytes) * job.host_byte;
-  time.sends = simulation.most_sends();
-  time.bytes = simulation.most_bytes();
+  time.sends = simulation.max_sends();
+  time.bytes = simulation.max_bytes();
   time.processor_seconds = simulation.processor_time();
   return time;
 }

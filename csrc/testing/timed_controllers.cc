@@ -70,8 +70,8 @@ TimedControllers::Agreement TimedControllers::Agree(
     }
     agreement.busiest_seconds =
         std::max(agreement.busiest_seconds, node.worked);
-    agreement.most_messages = std::max(agreement.most_messages, node.messages);
-    agreement.most_bytes = std::max(agreement.most_bytes, node.bytes);
+    agreement.max_messages = std::max(agreement.max_messages, node.messages);
+    agreement.max_bytes = std::max(agreement.max_bytes, node.bytes);
   }
   agreement.seconds = last_;
   return agreement;

@@ -39,8 +39,8 @@ class TimedControllers {
     Status error;
     double seconds = 0;          // until the last rank knows
     double busiest_seconds = 0;  // that the busiest controller worked
-    int64_t most_messages = 0;   // sent by one
-    int64_t most_bytes = 0;
+    int64_t max_messages = 0;    // sent by one
+    int64_t max_bytes = 0;
   };
   // All ranks submit an allreduce under each name at once, and execute what
   // they are told to.

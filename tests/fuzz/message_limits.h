@@ -10,7 +10,7 @@
 
 namespace keras_ring {
 
-inline constexpr size_t kMostSlots = 1 << 22;
+inline constexpr size_t kMaxSlots = 1 << 22;
 
 inline void CheckLimits(const Request& request) {
   KR_CHECK(request.name.size() <= kMaxNameBytes);
@@ -75,7 +75,7 @@ inline void CheckLimits(const LastReady& last, int size) {
 inline void CheckLimits(const ReadyMessage& message, int size) {
   CheckLimits(message.last, size);
   CheckAscending(message.slots);
-  KR_CHECK(message.slots.size() <= kMostSlots);
+  KR_CHECK(message.slots.size() <= kMaxSlots);
   for (const std::vector<RequestVariant>& variants : message.uncached) {
     KR_CHECK(!variants.empty());
     for (const RequestVariant& variant : variants) {
@@ -141,7 +141,7 @@ inline void CheckLimits(const DecisionMessage& message, int size) {
     slots += std::visit(
         [size](const auto& one) { return CheckDecision(one, size); }, decision);
   }
-  KR_CHECK(slots <= kMostSlots);
+  KR_CHECK(slots <= kMaxSlots);
 }
 
 inline void CheckLimits(const AbortMessage& message, int) {

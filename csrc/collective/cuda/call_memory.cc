@@ -8,7 +8,7 @@
 namespace keras_ring {
 namespace {
 
-constexpr size_t kLeastBytes = size_t{16} << 10;
+constexpr size_t kMinBytes = size_t{16} << 10;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ Status CallMemory::Begin(size_t bytes) {
   const size_t capacity = blocks_.empty() ? 0 : blocks_.back().bytes;
   if (bytes <= capacity) return OkStatus();
   Block& block = blocks_.emplace_back();
-  block = {nullptr, nullptr, std::max({kLeastBytes, bytes, 2 * capacity})};
+  block = {nullptr, nullptr, std::max({kMinBytes, bytes, 2 * capacity})};
   KR_ASSIGN_OR_RETURN(void* const host, gpu_->AllocateHost(block.bytes));
   block.host = static_cast<char*>(host);
   KR_ASSIGN_OR_RETURN(void* const device, gpu_->Allocate(block.bytes));

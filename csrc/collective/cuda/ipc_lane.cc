@@ -10,7 +10,7 @@ namespace {
 
 using cuda::CudaEvent;
 
-constexpr size_t kLeastStaging = size_t{2} << 20;
+constexpr size_t kMinStaging = size_t{2} << 20;
 constexpr size_t kPage = 4096;
 
 }  // namespace
@@ -32,7 +32,7 @@ Result<std::unique_ptr<IpcLane>> IpcLane::Create(
   std::unique_ptr<IpcLane> lane(new IpcLane(std::move(gpu), std::move(stream),
                                             std::move(written),
                                             std::move(reduced)));
-  KR_RETURN_IF_ERROR(lane->Stage(kLeastStaging));
+  KR_RETURN_IF_ERROR(lane->Stage(kMinStaging));
   return lane;
 }
 

@@ -27,7 +27,7 @@ using cuda::NcclCode;
 using cuda::NcclComm;
 
 constexpr int64_t kVector = cuda::kVectorBytes;
-constexpr size_t kLeastBuffer = size_t{8} << 20;
+constexpr size_t kMinBuffer = size_t{8} << 20;
 // How often NCCL is asked whether it has taken a call: at first without a
 // pause.
 constexpr auto kBusy = std::chrono::microseconds(200);
@@ -376,7 +376,7 @@ Status NcclCollective::Group(Issue issue) {
 Result<char*> NcclCollective::Reserve(size_t bytes) {
   Connection& on = *connection_;
   if (bytes > on.buffer_bytes) {
-    const size_t wanted = std::max({kLeastBuffer, bytes, 2 * on.buffer_bytes});
+    const size_t wanted = std::max({kMinBuffer, bytes, 2 * on.buffer_bytes});
     KR_ASSIGN_OR_RETURN(void* const buffer, on.gpu->Allocate(wanted));
     on.buffers.push_back(static_cast<char*>(buffer));
     on.buffer_bytes = wanted;

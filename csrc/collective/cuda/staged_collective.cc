@@ -15,7 +15,7 @@ using cuda::Gpu;
 using cuda::ToDevice;
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kLeastBytes = size_t{1} << 20;
+constexpr size_t kMinBytes = size_t{1} << 20;
 
 size_t Number(int64_t bytes) { return static_cast<size_t>(bytes); }
 
@@ -166,7 +166,7 @@ Result<char*> StagedCollective::Reserve(size_t bytes) {
   if (memory_ != nullptr) gpu_->FreeHost(memory_);
   memory_ = nullptr;
   capacity_ = 0;
-  const size_t wanted = std::max(kLeastBytes, bytes);
+  const size_t wanted = std::max(kMinBytes, bytes);
   KR_ASSIGN_OR_RETURN(void* const memory, gpu_->AllocateHost(wanted));
   memory_ = static_cast<char*>(memory);
   capacity_ = wanted;

@@ -18,7 +18,7 @@ namespace keras_ring {
 namespace {
 
 // How much less, and how much more, than by default may be tuned.
-constexpr int64_t kMostTimes = 16;
+constexpr int64_t kMaxTimes = 16;
 constexpr int64_t kPartAlignment = 64;
 
 // Into how many parts a lane is cut at least, if they are not small.
@@ -53,8 +53,8 @@ std::vector<int> GroupsOf(const Placement& placement,
                        GroupSide(placement.num_hosts(), options));
 }
 
-std::vector<int> MostSums(const Placement& placement,
-                          const HierarchicalOptions& options) {
+std::vector<int> MaxSums(const Placement& placement,
+                         const HierarchicalOptions& options) {
   std::vector<int> most = GroupsOf(placement, options);
   most.pop_back();
   most.insert(most.begin(), placement.max_ranks());
@@ -69,11 +69,11 @@ int64_t Sum(const std::vector<int64_t>& counts) {
 
 int GroupSide(int num_hosts, const HierarchicalOptions& options) {
   if (options.flat.algorithms.in_pairs) return 2;
-  if (num_hosts <= options.most_hosts) return std::max(2, num_hosts);
+  if (num_hosts <= options.max_hosts) return std::max(2, num_hosts);
   if (options.group_side > 0) return options.group_side;
-  KR_CHECK(options.most_side >= 2);
+  KR_CHECK(options.max_side >= 2);
   int side = RootAbove(num_hosts, 2);
-  for (int levels = 3; side > options.most_side; ++levels) {
+  for (int levels = 3; side > options.max_side; ++levels) {
     side = RootAbove(num_hosts, levels);
   }
   return std::max(2, side);
@@ -95,7 +95,7 @@ PartSizes PartSizesOf(size_t lane_bytes, size_t most, int ranks_per_host,
   const size_t ends = options.end_bytes * hosts_met / (ranks * ranks);
   PartSizes sizes;
   sizes.ends = std::min(
-      RoundUp(std::max(ends, options.least_end_bytes), kPartAlignment), most);
+      RoundUp(std::max(ends, options.min_end_bytes), kPartAlignment), most);
   sizes.most = std::clamp(RoundUp(lane_bytes / kFewParts, kPartAlignment),
                           std::min(2 * sizes.ends, most), most);
   return sizes;
@@ -145,7 +145,7 @@ HierarchicalCollective::HierarchicalCollective(
       levels_(LevelsOf(placement_, transport_->rank(),
                        GroupSide(placement_.num_hosts(), options))),
       groups_(GroupsOf(placement_, options)),
-      most_(MostSums(placement_, options)),
+      most_(MaxSums(placement_, options)),
       scratch_(levels_.size()),
       helper_(std::move(helper)) {}
 
@@ -228,13 +228,12 @@ std::vector<TunableRange> HierarchicalCollective::Tunables() const {
   const int64_t part = options_.stage.part_bytes;
   std::vector<TunableRange> ranges = {
       {Tunable::kPartBytes, static_cast<int64_t>(part_bytes_),
-       std::max(part / kMostTimes / kPartAlignment, int64_t{1}) *
-           kPartAlignment,
+       std::max(part / kMaxTimes / kPartAlignment, int64_t{1}) * kPartAlignment,
        part}};
   if (placement_.num_lanes() > 1) {
     ranges.push_back(
         {Tunable::kOneLaneBytes, static_cast<int64_t>(one_lane_bytes_), 0,
-         static_cast<int64_t>(options_.one_lane_bytes) * kMostTimes});
+         static_cast<int64_t>(options_.one_lane_bytes) * kMaxTimes});
   }
   if (groups_.size() > 1 || groups_.front() > 2) {
     ranges.push_back(PreferenceRange(preference_));

@@ -70,15 +70,15 @@ struct HierarchicalOptions {
   // of a rank's groups, each of which costs the time of a message, and divided
   // by the square of the ranks of a host: the more there are, the longer is a
   // part summed there, and the less does each lane send. At least
-  // `least_end_bytes`.
+  // `min_end_bytes`.
   size_t end_bytes = size_t{512} << 10;
-  size_t least_end_bytes = size_t{64} << 10;
-  // More hosts than `most_hosts` form groups of `group_side`. If that is 0, the
+  size_t min_end_bytes = size_t{64} << 10;
+  // More hosts than `max_hosts` form groups of `group_side`. If that is 0, the
   // groups have about the same size on each level, with as few levels as groups
-  // of about `most_side` allow, but at least two.
-  int most_hosts = 32;
+  // of about `max_side` allow, but at least two.
+  int max_hosts = 32;
   int group_side = 0;
-  int most_side = 16;
+  int max_side = 16;
   CpuCollectiveOptions flat;
   ChunkBarrierOptions barrier;
 };

@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMessageBytes = size_t{60} << 10;
 // For all lanes of a host together, on the top level.
 constexpr size_t kTopMessageBytes = kMessageBytes / 16;
-constexpr size_t kMostPartBytes = 24 * kMessageBytes;
+constexpr size_t kMaxPartBytes = 24 * kMessageBytes;
 
 // Ranks of hosts that do not share memory are hosts of their own.
 Placement PlacementOf(const BackendDeps& deps) {
@@ -89,17 +89,17 @@ Result<std::unique_ptr<Collective>> Make(const BackendDeps& deps, Mesh& mesh,
 
 HostStageOptions StageOptionsFor(int num_hosts, int ranks_per_host) {
   const int side = GroupSide(num_hosts, HierarchicalOptions());
-  const size_t least = std::min(side * kMessageBytes, kMostPartBytes);
+  const size_t least = std::min(side * kMessageBytes, kMaxPartBytes);
   const size_t wanted = num_hosts * kTopMessageBytes / ranks_per_host;
   HostStageOptions options;
   options.part_bytes = least * std::clamp(DivideUp(wanted, least), size_t{1},
-                                          kMostPartBytes / least);
+                                          kMaxPartBytes / least);
   // Two chunks are in flight on the top, and on each level below almost twice
   // as many as above (LevelsShape).
   int64_t lag = 2;
   const size_t levels = LargestGroups(num_hosts, side).size();
   for (size_t level = 1; level < levels; ++level) lag = 2 * lag - 1;
-  options.depth = std::clamp(lag + 1, options.depth, ProgressPage::kMostDepth);
+  options.depth = std::clamp(lag + 1, options.depth, ProgressPage::kMaxDepth);
   return options;
 }
 

@@ -25,7 +25,7 @@ HostSlots::HostSlots(const HostGroup& group, const HostStageOptions& options)
     : group_(group), options_(options) {
   KR_CHECK(group.data_bytes() >= DataBytes(group.size(), options));
   KR_CHECK(options.part_bytes % kAlignment == 0);
-  KR_CHECK(options.depth <= ProgressPage::kMostDepth);
+  KR_CHECK(options.depth <= ProgressPage::kMaxDepth);
 }
 
 char* HostSlots::Values(int local_rank, uint64_t chunk, int lane) const {

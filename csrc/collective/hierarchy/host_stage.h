@@ -56,7 +56,7 @@ namespace keras_ring {
 // Must be equal on all ranks.
 struct HostStageOptions {
   size_t part_bytes = size_t{128} << 10;  // a multiple of 64
-  int64_t depth = 4;                      // at most ProgressPage::kMostDepth
+  int64_t depth = 4;                      // at most ProgressPage::kMaxDepth
 
   // The number of chunks whose values are in flight at once. It is less than
   // the number of slots: the result of a chunk follows the values of the last

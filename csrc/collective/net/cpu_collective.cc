@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kExchangeLag = 4;
 
 // How much less, and how much more, than by default an exchange may hold.
-constexpr int64_t kMostTimes = 16;
+constexpr int64_t kMaxTimes = 16;
 
 // The alignment of a step: whole cache lines of any dtype.
 constexpr int64_t kStepAlignment = 64;
@@ -107,7 +107,7 @@ std::vector<TunableRange> CpuCollective::Tunables() const {
   const int64_t bytes = options_.exchange_bytes;
   std::vector<TunableRange> ranges = {
       {Tunable::kExchangeBytes, static_cast<int64_t>(exchange_bytes_),
-       std::max<int64_t>(1, bytes / kMostTimes), bytes * kMostTimes}};
+       std::max<int64_t>(1, bytes / kMaxTimes), bytes * kMaxTimes}};
   ranges.push_back(PreferenceRange(preference_));
   return ranges;
 }

@@ -44,7 +44,7 @@ struct ProgressPage {
   // collective is less than 2 * depth ahead of one that still looks at the end
   // of this one.
   static constexpr uint64_t kNumTags = 16;
-  static constexpr int64_t kMostDepth = kNumTags / 2;
+  static constexpr int64_t kMaxDepth = kNumTags / 2;
   std::atomic<uint64_t> tags[kNumTags] = {};
   // Why this rank will not go on; the first reason is kept: it has left by
   // itself, perhaps because of another rank, or its process has ended.

@@ -15,13 +15,13 @@ namespace {
 constexpr size_t kAlignment = 64;  // of parts: a cache line
 
 // How much less, and how much more, than by default a part may have.
-constexpr int64_t kMostTimes = 16;
+constexpr int64_t kMaxTimes = 16;
 int64_t Number(size_t bytes) { return static_cast<int64_t>(bytes); }
 int64_t RoundDown(int64_t bytes) {
   return bytes / Number(kAlignment) * Number(kAlignment);
 }
-int64_t LeastPart(int64_t bytes) {
-  return std::max(RoundDown(bytes / kMostTimes), Number(kAlignment));
+int64_t MinPart(int64_t bytes) {
+  return std::max(RoundDown(bytes / kMaxTimes), Number(kAlignment));
 }
 
 void Copy(void* to, const void* from, size_t bytes) {
@@ -96,12 +96,11 @@ std::vector<TunableRange> ShmCollective::Tunables() const {
   if (size_ == 1) return {};
   const int64_t part = options_.part_bytes;
   const int64_t direct = options_.direct_part_bytes;
-  return {
-      {Tunable::kPartBytes, Number(tuned_.part_bytes), LeastPart(part), part},
-      {Tunable::kOneShotBytes, Number(tuned_.one_shot_bytes), 0,
-       size_ * part * (size_ - 1)},
-      {Tunable::kDirectPartBytes, Number(tuned_.direct_part_bytes),
-       LeastPart(direct), direct * kMostTimes}};
+  return {{Tunable::kPartBytes, Number(tuned_.part_bytes), MinPart(part), part},
+          {Tunable::kOneShotBytes, Number(tuned_.one_shot_bytes), 0,
+           size_ * part * (size_ - 1)},
+          {Tunable::kDirectPartBytes, Number(tuned_.direct_part_bytes),
+           MinPart(direct), direct * kMaxTimes}};
 }
 
 void ShmCollective::Set(Tunable tunable, int64_t value) {

@@ -19,7 +19,7 @@ namespace {
 
 // For all ranks together, some 300 MB; but at least enough for a step of many
 // models per rank.
-constexpr size_t kMostRecordsOfJob = 1 << 20;
+constexpr size_t kMaxRecordsOfJob = 1 << 20;
 constexpr size_t kFewestRecords = 256;
 
 constexpr int kFormat = 1;
@@ -143,7 +143,7 @@ std::string FlightDirectory(const Options& options) {
 }
 
 size_t NumLoggedRecords(int job_size) {
-  return std::clamp(kMostRecordsOfJob / static_cast<size_t>(job_size),
+  return std::clamp(kMaxRecordsOfJob / static_cast<size_t>(job_size),
                     kFewestRecords, FlightRecorder::kUsualCapacity);
 }
 

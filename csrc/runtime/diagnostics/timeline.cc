@@ -29,7 +29,7 @@ constexpr auto kFlushEvery = std::chrono::milliseconds(100);
 // How long an end waits for the disk.
 constexpr auto kEndLimit = std::chrono::seconds(3);
 // A program that names its tensors anew in each step must not fill the memory.
-constexpr size_t kMostNames = 200'000;
+constexpr size_t kMaxNames = 200'000;
 
 constexpr int kFormat = 1;
 
@@ -219,7 +219,7 @@ class Timeline::Recording {
     if (name.empty()) return 0;
     const auto found = numbers_.find(name);
     if (found != numbers_.end()) return found->second;
-    if (names_.size() == kMostNames) return 0;
+    if (names_.size() == kMaxNames) return 0;
     names_.emplace_back(name);
     const auto number = static_cast<uint32_t>(names_.size());
     numbers_.emplace(names_.back(), number);

@@ -272,7 +272,7 @@ TEST(ChunkBarrier, AnotherCollectiveIsAnError) {
 // A rank has begun the next collective, with all slots that it has for it,
 // while another one looks at the first chunk of the last ones of this.
 TEST(ChunkBarrier, ARankThatIsAheadIsNoError) {
-  const uint64_t depth = ProgressPage::kMostDepth;
+  const uint64_t depth = ProgressPage::kMaxDepth;
   Group group(2, Options());
   for (int place : {0, 1}) group.at(place).SetTag(7);
   for (uint64_t chunk = 1; chunk <= depth; ++chunk) {

@@ -132,7 +132,7 @@ std::vector<CollectiveMember> MakeDirect(const Hosts& hosts,
 HierarchicalOptions Small() {
   HierarchicalOptions options;
   options.stage.part_bytes = 128;
-  options.end_bytes = options.least_end_bytes = 64;
+  options.end_bytes = options.min_end_bytes = 64;
   options.one_lane_bytes = 100;
   options.flat.algorithms.links = TestLinks();
   options.flat.max_segment_bytes = kTestSegmentBytes;
@@ -240,7 +240,7 @@ CollectiveFactory OnCyclic() {
 // Groups of hosts, and groups of these; the last groups are smaller.
 CollectiveFactory OnGroups() {
   HierarchicalOptions options = Small();
-  options.most_hosts = 1;
+  options.max_hosts = 1;
   options.group_side = 2;
   options.flat.max_exchange_ranks = 1;
   return On("groups", options, [](int size) { return Blocks(size, 1); });
@@ -248,7 +248,7 @@ CollectiveFactory OnGroups() {
 
 CollectiveFactory OnGroupsOfHosts() {
   HierarchicalOptions options = Small();
-  options.most_hosts = 1;
+  options.max_hosts = 1;
   options.group_side = 3;
   options.flat.max_exchange_ranks = 1;
   options.flat.algorithms.allreduce = Preference::kFewBytes;
@@ -359,7 +359,7 @@ TEST(HierarchicalCollectiveTest, FloatsAreSummedByGroups) {
     expected.push_back(first + second + third);
   }
   HierarchicalOptions options = Small();
-  options.most_hosts = 1;
+  options.max_hosts = 1;
   options.group_side = 2;
   ExpectSumsBothWays(hosts, options, values, expected);
 }
@@ -394,7 +394,7 @@ TEST(HierarchicalCollectiveTest, AveragesDoNotOverflowOnTheWay) {
   for (const Hosts& hosts : {Hosts("aabb"), Hosts("aabbcdefgh")}) {
     const int size = static_cast<int>(hosts.size());
     HierarchicalOptions options = Small();
-    options.most_hosts = 2;
+    options.max_hosts = 2;
     options.group_side = 2;
     auto members = MakeOn(hosts, options);
     RunRanks(size, [&](int rank) {
@@ -420,29 +420,29 @@ TEST(HierarchicalCollectiveTest, AnyPlacement) {
   };
   for (int trial = 0; trial < 25; ++trial) {
     const int size = 2 + static_cast<int>(below(8));
-    const int64_t most_hosts = 2 + below(size - 1);
+    const int64_t max_hosts = 2 + below(size - 1);
     Hosts hosts = "ab";
     while (static_cast<int>(hosts.size()) < size) {
-      hosts += static_cast<char>('a' + below(most_hosts));
+      hosts += static_cast<char>('a' + below(max_hosts));
     }
     std::shuffle(hosts.begin(), hosts.end(), random);
     HierarchicalOptions options = Small();
     options.stage.part_bytes = 64 << below(9);
     options.stage.depth = 1 + below(8);
     options.end_bytes = 64 << below(6);
-    options.least_end_bytes = 64 << below(3);
+    options.min_end_bytes = 64 << below(3);
     options.one_lane_bytes = below(2000);
-    options.most_hosts = 1 + static_cast<int>(below(9));
+    options.max_hosts = 1 + static_cast<int>(below(9));
     options.group_side = 2 + static_cast<int>(below(3));
     options.flat.algorithms.links.latency = static_cast<double>(below(2000));
     if (below(3) > 0) options.flat.max_exchange_ranks = 1;
     SCOPED_TRACE(testing::Message()
                  << "trial " << trial << ": " << hosts << ", parts of "
                  << options.stage.part_bytes << ", at the ends "
-                 << options.end_bytes << " and " << options.least_end_bytes
+                 << options.end_bytes << " and " << options.min_end_bytes
                  << ", depth " << options.stage.depth << ", one lane up to "
                  << options.one_lane_bytes << ", most hosts "
-                 << options.most_hosts << ", side " << options.group_side
+                 << options.max_hosts << ", side " << options.group_side
                  << ", latency " << options.flat.algorithms.links.latency
                  << ", most linked " << options.flat.max_exchange_ranks);
     // values[rank][i], the blocks of all ranks one after the other.

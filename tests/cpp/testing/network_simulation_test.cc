@@ -44,8 +44,8 @@ TEST(NetworkSimulationTest, OneMessageByHand) {
   EXPECT_TRUE(simulation.Run());
   // It is handed over, goes out, arrives, and is taken.
   EXPECT_DOUBLE_EQ(simulation.time(), (10 + 20) + 40 + 100 + (10 + 20));
-  EXPECT_EQ(simulation.most_sends(), 1);
-  EXPECT_EQ(simulation.most_bytes(), 20);
+  EXPECT_EQ(simulation.max_sends(), 1);
+  EXPECT_EQ(simulation.max_bytes(), 20);
   EXPECT_DOUBLE_EQ(simulation.processor_time(), 2 * (10 + 20));
 }
 
@@ -120,7 +120,7 @@ TEST(NetworkSimulationTest, LongMessagesGoInQuantaWithinAWindow) {
   NetworkModel model = Model();
   NetworkSimulation wide(plans, model);
   EXPECT_TRUE(wide.Run());
-  EXPECT_EQ(wide.most_sends(), 10);
+  EXPECT_EQ(wide.max_sends(), 10);
   // The interface is the bottleneck, and never waits.
   EXPECT_DOUBLE_EQ(wide.time(), (10 + 50) + 10 * 100 + 100 + (10 + 50));
   plans = std::vector<SendReceivePlan>(2);

@@ -42,8 +42,8 @@ TEST(TimedControllersTest, TheRootSendsLittleHoweverManyRanksThereAre) {
     agreement = job.Agree(names);
     ASSERT_TRUE(agreement.error.ok()) << agreement.error.ToString();
   }
-  EXPECT_LE(agreement.most_messages, 16);
-  EXPECT_LE(agreement.most_bytes, 500);
+  EXPECT_LE(agreement.max_messages, 16);
+  EXPECT_LE(agreement.max_bytes, 500);
 }
 
 }  // namespace
