@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from keras_ring import errors
 from keras_ring.protocol import contract
@@ -49,11 +50,12 @@ def start() -> None:
 
 
 def _require_tensorflow() -> None:
-    from keras_ring.keras.backends.which import framework
-
-    if framework() != "tensorflow":
+    # The program has imported it, or only TensorFlow.
+    keras: Any = sys.modules.get("keras")
+    found = keras.backend.backend() if hasattr(keras, "backend") else None
+    if found not in (None, "tensorflow"):
         raise errors.AutoError(
-            f"Keras runs on {framework()!r} here, and `--auto` trains programs "
+            f"Keras runs on {found!r} here, and `--auto` trains programs "
             "on TensorFlow alone. Give the program the lines itself: "
             "`kr.init()`, `x, y = kr.data.shard((x, y))`, "
             "`kr.DistributedOptimizer(optimizer)`, and in `fit` the callbacks "

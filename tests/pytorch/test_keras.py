@@ -1,9 +1,11 @@
 """Keras on PyTorch trains on ranks as in one process."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from tests.harness import run_calls
+from tests.harness import examples, run_calls
 from tests.pytorch import rank_keras
 from tests.tiers import few
 
@@ -99,3 +101,17 @@ def test_files_and_predictions(job):
 
 def test_no_other_framework_is_imported(job):
     assert all(names == [] for names in job("imported"))
+
+
+def test_auto_is_refused_in_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    script = tmp_path / "train.py"
+    script.write_text("import keras\nprint('it trains')\n")
+    done = examples.run(
+        *("-m", "keras_ring", "run", "--auto", "-np", "2", "--"),
+        *(sys.executable, script),
+    )
+    assert done.returncode != 0
+    assert "it trains" not in done.stdout
+    assert "AutoError: Keras runs on 'torch' here" in done.stderr
+    assert "kr.DistributedOptimizer(optimizer)" in done.stderr
