@@ -1,12 +1,16 @@
 """Updates with gradients that nobody reduced are found at the first step."""
 
+import _thread
+import queue
+import threading
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_ring.errors import LocalUpdateError
-from keras_ring.keras.optimizer import reduction_guard
+from keras_ring.keras.optimizer import local_updates, reduction_guard
 from keras_ring.keras.optimizer.local_updates import allow_local_updates
 from keras_ring.keras.optimizer.optimizer import DistributedOptimizer
 from keras_ring.keras.optimizer.tape import DistributedGradientTape
@@ -235,3 +239,25 @@ def test_installing_twice_changes_nothing():
     before = keras.optimizers.Optimizer.apply
     reduction_guard.install()
     assert keras.optimizers.Optimizer.apply is before
+
+
+def test_threads_of_a_framework_see_local_updates():
+    """They are not made in Python, and have no context."""
+
+    def found_by(start):
+        found = queue.Queue()
+        start(lambda: found.put(local_updates.are_allowed_in_backward()))
+        return found.get(timeout=60)
+
+    def by_framework(look):
+        _thread.start_new_thread(look, ())
+
+    def by_program(look):
+        threading.Thread(target=look).start()
+
+    assert not found_by(by_framework)
+    with local_updates.allow_local_updates():
+        assert found_by(by_framework)
+        assert not found_by(by_program)
+        assert local_updates.are_allowed_in_backward()
+    assert not found_by(by_framework)

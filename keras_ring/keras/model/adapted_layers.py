@@ -111,7 +111,7 @@ def _learned(layer: Layer) -> list[tuple[str, object]]:
 def _tensors(layer: Layer) -> list[npt.NDArray[Any]]:
     """Returns the tensors that a layer has as attributes."""
     return [
-        value.numpy()
+        backend.as_array(value)
         for value in vars(layer).values()
         if backend.is_tensor(value) and hasattr(value, "numpy")
     ]

@@ -147,7 +147,12 @@ def _begun(
             process_set=settings.process_set,
         ),
         sparse_as_dense=settings.sparse_as_dense,
-        leaves_out=lambda: (
-            local_updates.are_allowed() or not topology.is_initialized()
-        ),
+        leaves_out=_is_of_one_rank,
+    )
+
+
+def _is_of_one_rank() -> bool:
+    """Returns whether the present backward pass is one of this rank alone."""
+    return (
+        local_updates.are_allowed_in_backward() or not topology.is_initialized()
     )

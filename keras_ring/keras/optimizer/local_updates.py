@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 from keras_ring.keras import scope
@@ -11,6 +12,21 @@ from keras_ring.keras import scope
 def are_allowed() -> bool:
     """Returns whether the caller runs inside `allow_local_updates()`."""
     return scope.current().allows_local_updates
+
+
+def are_allowed_in_backward() -> bool:
+    """Returns whether a hook of a backward pass runs inside of it.
+
+    PyTorch runs those of a GPU's gradients in threads of its own, which have
+    no context. There it counts whether any thread is inside.
+    """
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        return bool(_open)
+    return are_allowed()
+
+
+# One element for each such context that some thread is in.
+_open: list[bool] = []
 
 
 @contextlib.contextmanager
@@ -32,5 +48,9 @@ def allow_local_updates() -> Iterator[None]:
         optimizer.apply(gradients, weights)
     ```
     """
-    with scope.inside(allows_local_updates=True):
-        yield
+    _open.append(True)
+    try:
+        with scope.inside(allows_local_updates=True):
+            yield
+    finally:
+        _open.pop()
