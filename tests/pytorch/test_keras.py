@@ -81,6 +81,7 @@ def test_a_warm_up(job):
 
 def test_mistakes_are_told(job):
     for told in job("mistakes"):
+        assert "`kr.data.shard(files=...)` reads files by" in told["files"]
         assert told["plain"].startswith("LocalUpdateError: Optimizer 'sgd")
         assert told["apart"].startswith("ConsistencyError: The ranks begin")
         assert told["drifted"].startswith("ConsistencyError: The ranks do not")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import types
 from collections.abc import Sequence
@@ -143,6 +144,13 @@ def shard(
         raise ValueError("`lengths` are those of `files`, which is None.")
     if files is not None or tf_data.is_dataset(dataset):
         # Needs TensorFlow, whatever Keras computes with.
+        if importlib.util.find_spec("tensorflow") is None:
+            raise ModuleNotFoundError(
+                "`kr.data.shard(files=...)` reads files by `tf.data`, and "
+                "there is no TensorFlow here. Install it, or read the files "
+                "of this rank yourself: `kr.data.shard(numpy.array(paths))`.",
+                name="tensorflow",
+            )
         from keras_ring.keras.data import sharded_datasets
 
         if files is not None:
