@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "csrc/collective/hierarchy/hierarchy_backend.h"
+#include "csrc/collective/net/connect_transport.h"
 #include "csrc/collective/net/cpu_collective.h"
 #include "csrc/collective/net/ring_backend.h"
 #include "csrc/comm/rendezvous/mesh.h"
@@ -34,9 +35,7 @@ Result<std::unique_ptr<Transport>> ConnectMpi(const BackendDeps& deps, Mesh&,
                                  /*owns_communicator=*/deps.ranks.is_job()));
   KR_ASSIGN_OR_RETURN(
       auto transport,
-      MpiTransport::Create(options.rank, options.size, std::move(port),
-                           deps.idle_limit, Seconds(options.heartbeat_timeout),
-                           deps.counters, deps.ranks, deps.trace, deps.spin));
+      MpiTransport::Create(TransportDepsOf(deps), std::move(port)));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

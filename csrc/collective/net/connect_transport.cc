@@ -7,6 +7,13 @@
 
 namespace keras_ring {
 
+TransportDeps TransportDepsOf(const BackendDeps& deps) {
+  return {deps.options.rank, deps.options.size,
+          deps.idle_limit,   Seconds(deps.options.heartbeat_timeout),
+          deps.counters,     deps.ranks,
+          deps.trace,        deps.spin};
+}
+
 Result<std::unique_ptr<Transport>> ConnectTransport(
     const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
     Deadline deadline) {
@@ -14,10 +21,7 @@ Result<std::unique_ptr<Transport>> ConnectTransport(
                       mesh.Connect(LinkKind::kData, peers, deadline));
   KR_ASSIGN_OR_RETURN(
       auto transport,
-      TcpTransport::Create(deps.options.rank, deps.options.size,
-                           std::move(links), deps.idle_limit,
-                           Seconds(deps.options.heartbeat_timeout),
-                           deps.counters, deps.ranks, deps.trace, deps.spin));
+      TcpTransport::Create(TransportDepsOf(deps), std::move(links)));
   return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -8,6 +8,7 @@
 #include "csrc/base/deadline.h"
 #include "csrc/base/status.h"
 #include "csrc/collective/backend.h"
+#include "csrc/comm/transport/breakable_transport.h"
 #include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
@@ -17,6 +18,9 @@ namespace keras_ring {
 using TransportMaker = Result<std::unique_ptr<Transport>> (*)(
     const BackendDeps& deps, Mesh& mesh, const std::vector<int>& peers,
     Deadline deadline);
+
+// What each transport of a backend is made from.
+TransportDeps TransportDepsOf(const BackendDeps& deps);
 
 // A TransportMaker that uses TCP.
 Result<std::unique_ptr<Transport>> ConnectTransport(

@@ -54,8 +54,9 @@ class MpiTransport::Streams {
                         &transport.MailboxOf(outgoing.peer).out});
     }
     for (Incoming& incoming : plan.incoming) {
-      receives_.push_back({ReceiveCursor(plan.tag, incoming, transport.ranks_),
-                           &transport.MailboxOf(incoming.peer).in});
+      receives_.push_back(
+          {ReceiveCursor(plan.tag, incoming, transport.deps().ranks),
+           &transport.MailboxOf(incoming.peer).in});
     }
   }
 
@@ -131,31 +132,17 @@ class MpiTransport::Streams {
   std::vector<Receiving> receives_;
 };
 
-MpiTransport::MpiTransport(int rank, int size, std::unique_ptr<MpiPort> port,
-                           std::shared_ptr<const IdleLimit> idle_limit,
-                           Duration report_time, Counters& counters,
-                           const RankSet& ranks, TraceSink* trace,
-                           Duration spin)
-    : rank_(rank),
-      size_(size),
+MpiTransport::MpiTransport(TransportDeps deps, Socket wake,
+                           std::unique_ptr<MpiPort> port)
+    : BreakableTransport(std::move(deps), std::move(wake)),
       port_(std::move(port)),
-      idle_limit_(std::move(idle_limit)),
-      report_time_(report_time),
-      counters_(counters),
-      meter_(counters, trace),
-      ranks_(ranks),
-      spinner_(spin),
-      mailboxes_(size) {}
+      mailboxes_(size()) {}
 
 Result<std::unique_ptr<MpiTransport>> MpiTransport::Create(
-    int rank, int size, std::unique_ptr<MpiPort> port,
-    std::shared_ptr<const IdleLimit> idle_limit, Duration report_time,
-    Counters& counters, const RankSet& ranks, TraceSink* trace, Duration spin) {
-  std::unique_ptr<MpiTransport> transport(
-      new MpiTransport(rank, size, std::move(port), std::move(idle_limit),
-                       report_time, counters, ranks, trace, spin));
-  KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
-  return transport;
+    TransportDeps deps, std::unique_ptr<MpiPort> port) {
+  KR_ASSIGN_OR_RETURN(Socket wake, NewEventFd());
+  return std::unique_ptr<MpiTransport>(
+      new MpiTransport(std::move(deps), std::move(wake), std::move(port)));
 }
 
 MpiTransport::~MpiTransport() {
@@ -163,22 +150,11 @@ MpiTransport::~MpiTransport() {
   KeepForEver(std::move(port_), std::move(mailboxes_));
 }
 
-void MpiTransport::Abort(const Status& cause) {
-  (void)Break(cause);
-  Signal(wake_);
-}
-
-Status MpiTransport::Break(const Status& cause) {
-  (void)broken_.Set(cause);
-  is_broken_ = true;
-  return broken_.Get();
-}
-
 Status MpiTransport::CheckPeers(const SendReceivePlan& plan) const {
   const auto check = [this](int peer) {
-    if (peer >= 0 && peer < size_ && peer != rank_) return OkStatus();
+    if (peer >= 0 && peer < size() && peer != rank()) return OkStatus();
     return FailedPreconditionError(
-        "rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+        "rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
         " has no peer of number " + std::to_string(peer));
   };
   for (const Outgoing& outgoing : plan.outgoing) {
@@ -208,8 +184,7 @@ Result<bool> MpiTransport::Look() {
     const bool is_sent = done->id % kMpiIdsPerPeer < kMpiMessages;
     if (!done->status.ok()) {
       return done->status.WithContext(
-          (is_sent ? "sending to rank " : "receiving from rank ") +
-          std::to_string(ranks_.Global(peer)));
+          (is_sent ? "sending to " : "receiving from ") + RankText(peer));
     }
     Mailbox& mailbox = *mailboxes_[peer];
     if (is_sent) {
@@ -223,16 +198,17 @@ Result<bool> MpiTransport::Look() {
 
 Result<bool> MpiTransport::Move(Streams& streams) {
   KR_ASSIGN_OR_RETURN(const bool sent,
-                      streams.Send(*port_, counters_.data_bytes_sent));
+                      streams.Send(*port_, deps().counters.data_bytes_sent));
   // Tests now, so that sent messages leave even if a received one is an error.
   KR_ASSIGN_OR_RETURN(const bool any_done, Look());
-  KR_ASSIGN_OR_RETURN(const bool taken,
-                      streams.Take(*port_, counters_.data_bytes_received));
+  KR_ASSIGN_OR_RETURN(
+      const bool taken,
+      streams.Take(*port_, deps().counters.data_bytes_received));
   return sent || any_done || taken;
 }
 
 Status MpiTransport::Run(SendReceivePlan& plan) {
-  if (is_broken_) return broken_.Get();
+  if (is_broken()) return cause();
   KR_RETURN_IF_ERROR(CheckPeers(plan));
   if (plan.advance) plan.advance(plan);
   Streams streams(plan, *this);
@@ -240,9 +216,9 @@ Status MpiTransport::Run(SendReceivePlan& plan) {
   if (!opened.ok()) return Break(opened);
   RunningClock clock(SystemTime(), RunningClock::kWaitGap);
   TimePoint moved = clock.Skip();
-  Duration next_report = report_time_;
+  Duration next_report = deps().report_time;
   while (!streams.done() || plan.busy) {
-    if (is_broken_) return broken_.Get();
+    if (is_broken()) return cause();
     const Result<bool> any = Move(streams);
     if (!any.ok()) return Break(any.status());
     const bool happened = plan.events != nullptr && plan.events->Happened();
@@ -253,7 +229,7 @@ Status MpiTransport::Run(SendReceivePlan& plan) {
     }
     if (plan.advance) plan.advance(plan);
     moved = clock.Skip();
-    next_report = report_time_;
+    next_report = deps().report_time;
   }
   return OkStatus();
 }
@@ -262,7 +238,7 @@ Status MpiTransport::Run(SendReceivePlan& plan) {
 void MpiTransport::Nap(PlanEvents* events, Duration time) {
   if (events != nullptr && !events->Arm()) return;
   pollfd entries[] = {
-      {wake_.fd(), POLLIN, 0},
+      {wake_fd(), POLLIN, 0},
       {events != nullptr ? events->descriptor() : -1, POLLIN, 0}};
   const timespec timeout = AsTimespec(std::max(time, Duration::zero()));
   (void)ppoll(entries, 2, &timeout, nullptr);
@@ -278,16 +254,16 @@ Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
     return InternalError("the plan of collective " + std::to_string(plan.tag) +
                          " waits for nothing");
   }
-  const Duration limit = idle_limit_->get();
+  const Duration limit = deps().idle_limit->get();
   const Duration waited = clock.Now() - moved;
   {
     const int source = plan.OnlySource();
     const TimedPhase time(
-        meter_, TracePhase::kWait, plan.tag,
-        source < 0 ? TraceSpan::kNobody : ranks_.Global(source));
+        meter(), TracePhase::kWait, plan.tag,
+        source < 0 ? TraceSpan::kNobody : deps().ranks.Global(source));
     Status failure;
-    const bool ready = spinner_.Until([&] {
-      if (is_broken_ || (events != nullptr && events->Happened())) return true;
+    const bool ready = spinner().Until([&] {
+      if (is_broken() || (events != nullptr && events->Happened())) return true;
       const Result<bool> any = Look();
       if (!any.ok()) failure = any.status();
       return !any.ok() || *any;
@@ -300,11 +276,11 @@ Status MpiTransport::Await(const Streams& streams, const SendReceivePlan& plan,
   const Duration idle = clock.Now() - moved;
   if (idle >= limit) {
     return DeadlineExceededError(SilenceText(
-        streams.senders(), streams.receivers(), events, limit, ranks_));
+        streams.senders(), streams.receivers(), events, limit, deps().ranks));
   }
   if (idle < *next_report) return OkStatus();
   KR_LOG(kWarning) << SilenceText(streams.senders(), streams.receivers(),
-                                  events, idle, ranks_)
+                                  events, idle, deps().ranks)
                    << "; a rank is slow, or waits for another one that is";
   *next_report *= 2;
   return OkStatus();

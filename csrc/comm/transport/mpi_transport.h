@@ -11,20 +11,13 @@
 #ifndef KERAS_RING_COMM_TRANSPORT_MPI_TRANSPORT_H_
 #define KERAS_RING_COMM_TRANSPORT_MPI_TRANSPORT_H_
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/counters.h"
-#include "csrc/base/idle_limit.h"
-#include "csrc/base/meter.h"
-#include "csrc/base/rank_set.h"
 #include "csrc/base/running_clock.h"
-#include "csrc/base/spin.h"
 #include "csrc/base/status.h"
-#include "csrc/base/sticky_status.h"
-#include "csrc/comm/net/socket.h"
+#include "csrc/comm/transport/breakable_transport.h"
 #include "csrc/comm/transport/mpi_mailbox.h"
 #include "csrc/comm/transport/mpi_port.h"
 #include "csrc/comm/transport/transport.h"
@@ -33,23 +26,15 @@ namespace keras_ring {
 
 // In general MPI does not report a lost rank: code that learns of it must call
 // Abort.
-class MpiTransport final : public Transport {
+class MpiTransport final : public BreakableTransport {
  public:
-  // `port`: of rank `rank` of `size`. `counters` must outlive the transport.
-  // `ranks`: those of `size`. Where nothing moves, a rank is slow: this is
-  // reported after `report_time`, and takes as long as `idle_limit` allows.
-  // `spin`: how long Run looks for messages before it naps.
+  // `port`: of rank `deps.rank` of `deps.size`. Where nothing moves, a rank is
+  // slow.
   static Result<std::unique_ptr<MpiTransport>> Create(
-      int rank, int size, std::unique_ptr<MpiPort> port,
-      std::shared_ptr<const IdleLimit> idle_limit, Duration report_time,
-      Counters& counters, const RankSet& ranks = {}, TraceSink* trace = nullptr,
-      Duration spin = Duration::zero());
+      TransportDeps deps, std::unique_ptr<MpiPort> port);
   ~MpiTransport() override;
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
   Status Run(SendReceivePlan& plan) override;
-  void Abort(const Status& cause) override;
 
  private:
   class Streams;
@@ -58,10 +43,7 @@ class MpiTransport final : public Transport {
     MpiInbox in;
   };
 
-  MpiTransport(int rank, int size, std::unique_ptr<MpiPort> port,
-               std::shared_ptr<const IdleLimit> idle_limit,
-               Duration report_time, Counters& counters, const RankSet& ranks,
-               TraceSink* trace, Duration spin);
+  MpiTransport(TransportDeps deps, Socket wake, std::unique_ptr<MpiPort> port);
   Status CheckPeers(const SendReceivePlan& plan) const;
   Mailbox& MailboxOf(int peer);
   // Takes note of the messages that are done. Whether there were any.
@@ -73,24 +55,9 @@ class MpiTransport final : public Transport {
   Status Await(const Streams& streams, const SendReceivePlan& plan,
                RunningClock& clock, TimePoint moved, Duration* next_report);
   void Nap(PlanEvents* events, Duration time);
-  // Keeps the first cause, and returns it.
-  Status Break(const Status& cause);
 
-  const int rank_;
-  const int size_;
   std::unique_ptr<MpiPort> port_;
-  const std::shared_ptr<const IdleLimit> idle_limit_;
-  const Duration report_time_;
-  Counters& counters_;
-  const Meter meter_;  // of these
-  const RankSet ranks_;
-  Spinner spinner_;
-  Socket wake_;                                      // as TcpTransport's
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;  // by peer; null: not used
-
-  // Set after broken_, and read first: the loop asks at every turn.
-  std::atomic<bool> is_broken_{false};
-  StickyStatus broken_;  // the first cause
 };
 
 }  // namespace keras_ring

@@ -182,70 +182,42 @@ class TcpTransport::Streams {
   std::vector<pollfd> entries_;
 };
 
-TcpTransport::TcpTransport(int rank, int size, std::map<int, Peer> peers,
-                           std::shared_ptr<const IdleLimit> idle_limit,
-                           Duration link_limit, Counters& counters,
-                           const RankSet& ranks, TraceSink* trace,
-                           Duration spin)
-    : rank_(rank),
-      size_(size),
-      peers_(std::move(peers)),
-      idle_limit_(std::move(idle_limit)),
-      link_limit_(link_limit),
-      counters_(counters),
-      meter_(counters, trace),
-      ranks_(ranks),
-      spinner_(spin) {}
+TcpTransport::TcpTransport(TransportDeps deps, Socket wake,
+                           std::map<int, Peer> peers)
+    : BreakableTransport(std::move(deps), std::move(wake)),
+      peers_(std::move(peers)) {}
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(
-    int rank, int size, Links links,
-    std::shared_ptr<const IdleLimit> idle_limit, Duration link_limit,
-    Counters& counters, const RankSet& ranks, TraceSink* trace, Duration spin) {
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(TransportDeps deps,
+                                                           Links links) {
   std::map<int, Peer> peers;
   for (auto& [peer, link] : links) {
-    KR_CHECK(peer >= 0 && peer < size && peer != rank && link.valid());
-    ProbeWhenIdle(link.socket(), link_limit);
+    KR_CHECK(peer >= 0 && peer < deps.size && peer != deps.rank &&
+             link.valid());
+    ProbeWhenIdle(link.socket(), deps.report_time);
     const size_t quantum = SendQuantum(link.socket());
     peers[peer] = Peer{std::move(link), quantum};
   }
-  std::unique_ptr<TcpTransport> transport(
-      new TcpTransport(rank, size, std::move(peers), std::move(idle_limit),
-                       link_limit, counters, ranks, trace, spin));
-  KR_ASSIGN_OR_RETURN(transport->wake_, NewEventFd());
-  return transport;
-}
-
-void TcpTransport::Abort(const Status& cause) {
-  (void)Break(cause);
-  Signal(wake_);
-}
-
-Status TcpTransport::Break(const Status& cause) {
-  (void)broken_.Set(cause);
-  is_broken_ = true;
-  return broken_.Get();
-}
-
-std::string TcpTransport::RankText(int rank) const {
-  return "rank " + std::to_string(ranks_.Global(rank));
+  KR_ASSIGN_OR_RETURN(Socket wake, NewEventFd());
+  return std::unique_ptr<TcpTransport>(
+      new TcpTransport(std::move(deps), std::move(wake), std::move(peers)));
 }
 
 std::string TcpTransport::Silence(const Streams& streams,
                                   const PlanEvents* events,
                                   Duration idle) const {
   return SilenceText(streams.senders(), streams.receivers(), events, idle,
-                     ranks_);
+                     deps().ranks);
 }
 
 Status TcpTransport::CheckLinks() const {
-  for (const auto& [rank, peer] : peers_) {
+  for (const auto& [other, peer] : peers_) {
     const Duration silence = Unacknowledged(peer.link.socket());
-    if (silence < link_limit_) continue;
+    if (silence < deps().report_time) continue;
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(silence);
     return DeadlineExceededError(
-        "the data connection of " + RankText(rank_) + " with " +
-        RankText(rank) +
+        "the data connection of " + RankText(rank()) + " with " +
+        RankText(other) +
         " is stuck: nothing that was sent was acknowledged "
         "for " +
         std::to_string(seconds.count()) +
@@ -258,7 +230,7 @@ Status TcpTransport::CheckPeers(const SendReceivePlan& plan) const {
   const auto check = [this](int peer) {
     if (peers_.count(peer) > 0) return OkStatus();
     return FailedPreconditionError(
-        RankText(rank_) + " has no data connection with " + RankText(peer));
+        RankText(rank()) + " has no data connection with " + RankText(peer));
   };
   for (const Outgoing& outgoing : plan.outgoing) {
     KR_RETURN_IF_ERROR(check(outgoing.peer));
@@ -270,16 +242,16 @@ Status TcpTransport::CheckPeers(const SendReceivePlan& plan) const {
 }
 
 Status TcpTransport::Run(SendReceivePlan& plan) {
-  if (is_broken_) return broken_.Get();
+  if (is_broken()) return cause();
   KR_RETURN_IF_ERROR(CheckPeers(plan));
   if (plan.advance) plan.advance(plan);
-  Streams streams(plan, peers_, ranks_);
+  Streams streams(plan, peers_, deps().ranks);
   RunningClock clock(SystemTime(), RunningClock::kWaitGap);
   TimePoint moved = clock.Skip();
-  Duration next_report = link_limit_;
+  Duration next_report = deps().report_time;
   while (!streams.done() || plan.busy) {
-    if (is_broken_) return broken_.Get();
-    const Result<bool> any = streams.Move(counters_);
+    if (is_broken()) return cause();
+    const Result<bool> any = streams.Move(deps().counters);
     if (!any.ok()) return Break(any.status());
     const bool happened = plan.events != nullptr && plan.events->Happened();
     if (!*any && !happened) {
@@ -289,10 +261,10 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
     }
     if (plan.advance) plan.advance(plan);
     moved = clock.Skip();
-    next_report = link_limit_;
+    next_report = deps().report_time;
     // Waiting streams must not be starved while others move.
     if (!streams.any_blocked() || !streams.any_open()) continue;
-    const Result<bool> ready = streams.Poll({wake_.fd()}, Deadline(moved));
+    const Result<bool> ready = streams.Poll({wake_fd()}, Deadline(moved));
     if (!ready.ok()) return Break(ready.status());
   }
   return OkStatus();
@@ -300,9 +272,9 @@ Status TcpTransport::Run(SendReceivePlan& plan) {
 
 Result<bool> TcpTransport::Spin(Streams& streams, PlanEvents* events) {
   const Deadline now(std::chrono::steady_clock::now());
-  KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_.fd()}, now));
+  KR_ASSIGN_OR_RETURN(bool ready, streams.Poll({wake_fd()}, now));
   Status failure;
-  ready = ready || spinner_.Until([&] {
+  ready = ready || spinner().Until([&] {
     if (events != nullptr && events->Happened()) return true;
     const Result<bool> look = streams.Look(now);
     if (!look.ok()) failure = look.status();
@@ -316,10 +288,10 @@ Result<bool> TcpTransport::Spin(Streams& streams, PlanEvents* events) {
 // may still be readable because of earlier events.
 Result<bool> TcpTransport::Sleep(Streams& streams, PlanEvents* events,
                                  Deadline deadline) {
-  if (events == nullptr) return streams.Poll({wake_.fd()}, deadline);
+  if (events == nullptr) return streams.Poll({wake_fd()}, deadline);
   if (!events->Arm()) return true;
   const Result<bool> ready =
-      streams.Poll({wake_.fd(), events->descriptor()}, deadline);
+      streams.Poll({wake_fd(), events->descriptor()}, deadline);
   events->Disarm();
   return ready;
 }
@@ -333,13 +305,13 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
     return InternalError("the plan of collective " + std::to_string(plan.tag) +
                          " waits for nothing");
   }
-  const Duration limit = idle_limit_->get();
+  const Duration limit = deps().idle_limit->get();
   const Duration waited = clock.Now() - moved;
   {
     const int source = plan.OnlySource();
     const TimedPhase time(
-        meter_, TracePhase::kWait, plan.tag,
-        source < 0 ? TraceSpan::kNobody : ranks_.Global(source));
+        meter(), TracePhase::kWait, plan.tag,
+        source < 0 ? TraceSpan::kNobody : deps().ranks.Global(source));
     bool ready = false;
     if (!streams.awaits_much()) {
       KR_ASSIGN_OR_RETURN(ready, Spin(streams, events));
@@ -356,7 +328,7 @@ Status TcpTransport::Await(Streams& streams, const SendReceivePlan& plan,
   if (idle >= limit) {
     return DeadlineExceededError(Silence(streams, events, limit));
   }
-  if (idle < link_limit_) return OkStatus();
+  if (idle < deps().report_time) return OkStatus();
   KR_RETURN_IF_ERROR(CheckLinks());
   if (idle < *next_report) return OkStatus();
   KR_LOG(kWarning) << Silence(streams, events, idle)

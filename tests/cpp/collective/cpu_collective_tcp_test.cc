@@ -31,9 +31,10 @@ std::vector<CollectiveMember> MakeTcp(int size,
   std::vector<CollectiveMember> members;
   for (int rank = 0; rank < size; ++rank) {
     auto foundation = std::make_shared<TcpFoundation>();
-    auto transport = TcpTransport::Create(rank, size, std::move(sockets[rank]),
-                                          std::make_shared<IdleLimit>(kLimit),
-                                          kLimit, foundation->counters);
+    auto transport =
+        TcpTransport::Create({rank, size, std::make_shared<IdleLimit>(kLimit),
+                              kLimit, foundation->counters},
+                             std::move(sockets[rank]));
     KR_CHECK(transport.ok());
     foundation->transport = std::move(*transport);
     auto collective = std::make_unique<CpuCollective>(

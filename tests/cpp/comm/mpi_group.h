@@ -22,9 +22,9 @@ inline std::vector<std::unique_ptr<Transport>> NewMpiGroup(
   std::vector<std::unique_ptr<Transport>> group;
   for (int rank = 0; rank < size; ++rank) {
     auto transport = MpiTransport::Create(
-        rank, size, std::move(ports[rank]),
-        std::make_shared<IdleLimit>(idle_limit), report_time, counters,
-        RankSet(), /*trace=*/nullptr, spin);
+        {rank, size, std::make_shared<IdleLimit>(idle_limit), report_time,
+         counters, RankSet(), /*trace=*/nullptr, spin},
+        std::move(ports[rank]));
     KR_CHECK(transport.ok());
     group.push_back(std::move(transport).value());
   }

@@ -21,11 +21,10 @@ inline std::vector<std::unique_ptr<Transport>> NewTcpGroup(
   const int size = static_cast<int>(links.size());
   std::vector<std::unique_ptr<Transport>> group;
   for (int rank = 0; rank < size; ++rank) {
-    auto transport =
-        TcpTransport::Create(rank, size, std::move(links[rank]),
-                             std::make_shared<IdleLimit>(idle_limit),
-                             link_limit, counters, RankSet(),
-                             /*trace=*/nullptr, spin);
+    auto transport = TcpTransport::Create(
+        {rank, size, std::make_shared<IdleLimit>(idle_limit), link_limit,
+         counters, RankSet(), /*trace=*/nullptr, spin},
+        std::move(links[rank]));
     KR_CHECK(transport.ok());
     group.push_back(std::move(transport).value());
   }

@@ -47,9 +47,9 @@ class TcpTransportTest : public DescriptorTest {
     Links links;
     links[1] = Link(std::move(ours));
     auto transport = TcpTransport::Create(
-        0, 2, std::move(links),
-        std::make_shared<IdleLimit>(std::chrono::seconds(30)),
-        std::chrono::seconds(30), counters_);
+        {0, 2, std::make_shared<IdleLimit>(std::chrono::seconds(30)),
+         std::chrono::seconds(30), counters_},
+        std::move(links));
     KR_CHECK(transport.ok());
     return std::move(transport).value();
   }
@@ -142,8 +142,8 @@ TEST_F(TcpTransportTest, ALimitMayBeLoweredWhileARankWaits) {
   Links links;
   links[1] = Link(std::move(ours));
   auto limit = std::make_shared<IdleLimit>(IdleLimit::kNever);
-  auto transport = TcpTransport::Create(0, 2, std::move(links), limit,
-                                        std::chrono::seconds(30), counters_);
+  auto transport = TcpTransport::Create(
+      {0, 2, limit, std::chrono::seconds(30), counters_}, std::move(links));
   ASSERT_TRUE(transport.ok());
   RunRanks(2, [&](int thread) {
     if (thread == 1) return limit->Lower(std::chrono::milliseconds(10));
@@ -222,10 +222,10 @@ TEST_F(TcpTransportTest, WhoAwaitsMuchSleeps) {
   Links links;
   links[1] = Link(std::move(ours));
   auto transport = TcpTransport::Create(
-      0, 2, std::move(links),
-      std::make_shared<IdleLimit>(std::chrono::seconds(30)),
-      std::chrono::seconds(30), counters_, RankSet(), /*trace=*/nullptr,
-      /*spin=*/std::chrono::seconds(1));
+      {0, 2, std::make_shared<IdleLimit>(std::chrono::seconds(30)),
+       std::chrono::seconds(30), counters_, RankSet(), /*trace=*/nullptr,
+       /*spin=*/std::chrono::seconds(1)},
+      std::move(links));
   ASSERT_TRUE(transport.ok());
   std::vector<uint8_t> in(kBytes);
   // Whole begins with a segment of nothing.
