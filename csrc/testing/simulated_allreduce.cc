@@ -20,7 +20,7 @@ namespace {
 
 // The ranks of a host, which take their time and have no values. Their tensors
 // are direct, or go through slots.
-class SimulatedHost final : public LowerLevel {
+class SimulatedHost final : public LowerLevel, private SumMethod {
  public:
   SimulatedHost(const SimulatedJob& job, const std::vector<Range>& parts,
                 int64_t depth, bool direct, bool has_helper, char* results)
@@ -52,15 +52,7 @@ class SimulatedHost final : public LowerLevel {
   bool HasReduced(int64_t step) override {
     return reduced_at_[step] <= simulation_->now();
   }
-  size_t sum_size() const override { return sizeof(float); }
-  void Add(int, const Range& range, const void* const*, int num_sums,
-           char*) override {
-    Move((num_sums + 1.0) * range.count() * sizeof(float));
-  }
-  void Fold(const SpanPiece& piece, const void* const*, int num_sources,
-            char*) override {
-    Move((num_sources + 1.0 + copies_) * piece.bytes);
-  }
+  SumMethod& method() override { return *this; }
   char* ResultsOf(int64_t, const SpanPiece& piece, size_t at) override {
     return copies_ > 0 ? results_ + at : piece.output;
   }
@@ -75,6 +67,17 @@ class SimulatedHost final : public LowerLevel {
   double helper_free() const { return helper_free_; }
 
  private:
+  // SumMethod:
+  size_t size() const override { return sizeof(float); }
+  void Add(int, const Range& range, const void* const*, int num_sums,
+           char*) override {
+    Move((num_sums + 1.0) * range.count() * sizeof(float));
+  }
+  void Fold(const SpanPiece& piece, const void* const*, int num_sums,
+            char*) override {
+    Move((num_sums + 1.0 + copies_) * piece.bytes);
+  }
+
   double BytesOf(int64_t step, double times) const {
     return times * parts_[step].count() * sizeof(float);
   }

@@ -115,15 +115,7 @@ class HostStage final : public LowerLevel, public PlanEvents {
   bool IsReady(int64_t step) const override;
   void StartReduce(int64_t step, char* sums) override;
   bool HasReduced(int64_t step) override;
-  size_t sum_size() const override { return method_.size(); }
-  void Add(int level, const Range& range, const void* const* sums, int num_sums,
-           char* to) override {
-    method_.Add(level, range, sums, num_sums, to);
-  }
-  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
-            char* copy) override {
-    method_.Fold(piece, sources, num_sources, copy);
-  }
+  SumMethod& method() override { return method_; }
   char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override;
   void Done(int64_t step) override;
 

@@ -73,7 +73,7 @@ Status ExchangeRun::AddTo(SendReceivePlan& plan) {
 }
 
 size_t ExchangeRun::value_size() const {
-  return below_ != nullptr ? below_->sum_size() : row_.wire_size();
+  return below_ != nullptr ? below_->method().size() : row_.wire_size();
 }
 
 // The lanes of scratch memory, each of `lag` slots:
@@ -284,8 +284,8 @@ void ExchangeRun::StartReduce(int64_t step, char* sums) {
   }
   sources_[schedule_.rank] = OwnValues(step);
   const TimedPhase time(meter_, TracePhase::kReduce, tag_);
-  below_->Add(level_, schedule_.folds[step], sources_.data(), schedule_.size,
-              sums);
+  below_->method().Add(level_, schedule_.folds[step], sources_.data(),
+                       schedule_.size, sums);
 }
 
 void ExchangeRun::Done(int64_t step) {
@@ -321,7 +321,7 @@ void ExchangeRun::Fold() {
     char* copy = copies ? OwnResults(own, piece) : nullptr;
     if (copy == piece.output) copy = nullptr;
     if (below_ != nullptr) {
-      below_->Fold(piece, sources_.data(), schedule_.size, copy);
+      below_->method().Fold(piece, sources_.data(), schedule_.size, copy);
     } else {
       method_.Fold(piece, sources_.data(), schedule_.size, copy,
                    /*streams=*/false);

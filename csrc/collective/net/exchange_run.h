@@ -16,6 +16,7 @@
 #include "csrc/collective/net/exchange.h"
 #include "csrc/collective/scratch_buffer.h"
 #include "csrc/collective/spans.h"
+#include "csrc/collective/sum_method.h"
 #include "csrc/comm/transport/transport.h"
 
 namespace keras_ring {
@@ -35,14 +36,8 @@ class LowerLevel {
   // Returns whether these sums are there. They never will be if something has
   // failed meanwhile: then nothing that is there may be used.
   virtual bool HasReduced(int64_t step) = 0;
-  // The size of a sum, in bytes.
-  virtual size_t sum_size() const = 0;
-  // to[i] = the sum of sums, those of `range`, on level `level`.
-  virtual void Add(int level, const Range& range, const void* const* sums,
-                   int num_sums, char* to) = 0;
-  // Folds the sums of all ranks: see FoldMethod::Fold.
-  virtual void Fold(const SpanPiece& piece, const void* const* sources,
-                    int num_sources, char* copy) = 0;
+  // What is done with these sums and those of other hosts.
+  virtual SumMethod& method() = 0;
   // Returns where the results of a piece go, in the wire format. The piece
   // begins `at` bytes after covers[step]. It may be the piece's output.
   virtual char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) = 0;
@@ -87,15 +82,7 @@ class ExchangeRun final : public LowerLevel {
   bool IsReady(int64_t step) const override;
   void StartReduce(int64_t step, char* sums) override;
   bool HasReduced(int64_t step) override { return step < reduced_; }
-  size_t sum_size() const override { return below_->sum_size(); }
-  void Add(int level, const Range& range, const void* const* sums, int num_sums,
-           char* to) override {
-    below_->Add(level, range, sums, num_sums, to);
-  }
-  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
-            char* copy) override {
-    below_->Fold(piece, sources, num_sources, copy);
-  }
+  SumMethod& method() override { return below_->method(); }
   char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override {
     return below_->ResultsOf(
         step, piece,

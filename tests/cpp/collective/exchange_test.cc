@@ -311,7 +311,7 @@ TEST(ExchangeRunTest, GivesTheSameBitsWhateverTheShapeAndNeverStandsStill) {
 
 // A lowest level without others: sums are its values. `direct`: results go into
 // the outputs, and nowhere else.
-class OneRank final : public LowerLevel {
+class OneRank final : public LowerLevel, private SumMethod {
  public:
   OneRank(const Spans& row, const std::vector<Range>& chunks, int64_t lag,
           const FoldMethod& method, bool direct)
@@ -336,19 +336,7 @@ class OneRank final : public LowerLevel {
     if (step == reduced_ && ++questions_ % 2 == 0) ++reduced_;
     return step < reduced_;
   }
-  size_t sum_size() const override { return sizeof(float); }
-  void Add(int, const Range& range, const void* const* sums, int num_sums,
-           char* to) override {
-    SpanPiece piece;
-    piece.count = range.count();
-    piece.bytes = range.count() * sizeof(float);
-    piece.output = to;
-    method_.Fold(piece, sums, num_sums, nullptr, false);
-  }
-  void Fold(const SpanPiece& piece, const void* const* sources, int num_sources,
-            char* copy) override {
-    method_.Fold(piece, sources, num_sources, copy, false);
-  }
+  SumMethod& method() override { return *this; }
   char* ResultsOf(int64_t step, const SpanPiece& piece, size_t at) override {
     return direct_ ? piece.output
                    : reinterpret_cast<char*>(results_[step % lag_].data()) + at;
@@ -361,6 +349,21 @@ class OneRank final : public LowerLevel {
   int64_t num_done() const { return done_; }
 
  private:
+  // SumMethod:
+  size_t size() const override { return sizeof(float); }
+  void Add(int, const Range& range, const void* const* sums, int num_sums,
+           char* to) override {
+    SpanPiece piece;
+    piece.count = range.count();
+    piece.bytes = range.count() * sizeof(float);
+    piece.output = to;
+    method_.Fold(piece, sums, num_sums, nullptr, false);
+  }
+  void Fold(const SpanPiece& piece, const void* const* sums, int num_sums,
+            char* copy) override {
+    method_.Fold(piece, sums, num_sums, copy, false);
+  }
+
   const Spans& row_;
   const std::vector<Range>& chunks_;
   const int64_t lag_;
