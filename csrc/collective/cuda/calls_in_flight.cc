@@ -5,7 +5,7 @@
 namespace keras_ring {
 
 Status CallsInFlight::Open(const std::shared_ptr<cuda::Gpu>& gpu) {
-  for (size_t i = 0; i < kMost; ++i) {
+  for (size_t i = 0; i < kMaxCalls; ++i) {
     KR_ASSIGN_OR_RETURN(auto memory, CallMemory::Create(gpu));
     memories_.push_back(std::move(memory));
   }
@@ -13,7 +13,7 @@ Status CallsInFlight::Open(const std::shared_ptr<cuda::Gpu>& gpu) {
 }
 
 CallMemory& CallsInFlight::Begin() {
-  const size_t slot = calls_++ % kMost;
+  const size_t slot = calls_++ % kMaxCalls;
   MutexLock lock(mutex_);
   // The finalizer ends every call, if need be after an abort.
   released_.Wait(mutex_,
@@ -23,7 +23,7 @@ CallMemory& CallsInFlight::Begin() {
 }
 
 void CallsInFlight::End(cuda::Stream stream, Done done) {
-  const size_t slot = (calls_ - 1) % kMost;
+  const size_t slot = (calls_ - 1) % kMaxCalls;
   const auto& end = memories_[slot]->end();
   const Status recorded = end->Record(stream);
   if (!recorded.ok()) {

@@ -41,7 +41,7 @@ class CallsInFlight {
 
  private:
   // More than the executor has in flight.
-  static constexpr size_t kMost = 32;
+  static constexpr size_t kMaxCalls = 32;
 
   void Release(size_t slot) KR_EXCLUDES(mutex_);
 
@@ -49,7 +49,7 @@ class CallsInFlight {
   uint64_t calls_ = 0;  // that were begun
   Mutex mutex_;
   CondVar released_;
-  std::array<bool, kMost> in_flight_ KR_GUARDED_BY(mutex_){};
+  std::array<bool, kMaxCalls> in_flight_ KR_GUARDED_BY(mutex_){};
   cuda::Finalizer finalizer_;
 };
 

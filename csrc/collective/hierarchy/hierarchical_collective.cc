@@ -145,7 +145,7 @@ HierarchicalCollective::HierarchicalCollective(
       levels_(LevelsOf(placement_, transport_->rank(),
                        GroupSide(placement_.num_hosts(), options))),
       groups_(GroupsOf(placement_, options)),
-      most_(MaxSums(placement_, options)),
+      max_sums_(MaxSums(placement_, options)),
       scratch_(levels_.size()),
       helper_(std::move(helper)) {}
 
@@ -264,7 +264,7 @@ void HierarchicalCollective::Abort(const Status& cause) {
 
 Status HierarchicalCollective::DoAllreduce(const AllreduceArgs& args) {
   KR_RETURN_IF_ERROR(CheckReduction(args));
-  HostSums sums(args, most_);
+  HostSums sums(args, max_sums_);
   row_.Assign(args.tensors, sums.method().element_size,
               sums.method().wire_size);
   const int lanes = LanesFor(row_.count() * sums.size());
@@ -337,7 +337,7 @@ Status HierarchicalCollective::DoAllgather(const AllgatherArgs& args) {
 
 Status HierarchicalCollective::DoReducescatter(const ReducescatterArgs& args) {
   KR_RETURN_IF_ERROR(CheckReducescatter(args, transport_->size()));
-  HostSums sums(args, most_);
+  HostSums sums(args, max_sums_);
   const size_t element_size = sums.method().element_size;
   std::vector<const char*> blocks;
   const char* input = static_cast<const char*>(args.input);

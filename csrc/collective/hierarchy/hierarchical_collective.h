@@ -162,7 +162,7 @@ class HierarchicalCollective final : public BlockingCollective {
   CpuCollective flat_;
   const std::vector<Group> levels_;  // of hosts; none: this rank has no lane
   const std::vector<int> groups_;    // the most hosts of one, by level
-  const std::vector<int> most_;      // see HostSums
+  const std::vector<int> max_sums_;  // see HostSums
   uint64_t next_chunk_ = 1;
   StickyStatus broken_;  // the first failure, or the cause given to Abort
 

@@ -24,9 +24,9 @@ double Scale(const Reduction& reduction, int most) {
 }
 
 // Returns the reduction that remains for the sums of the last level.
-Reduction Across(Reduction reduction, const std::vector<int>& most) {
+Reduction Across(Reduction reduction, const std::vector<int>& max_sums) {
   const double postscale =
-      std::accumulate(most.begin(), most.end(), reduction.postscale,
+      std::accumulate(max_sums.begin(), max_sums.end(), reduction.postscale,
                       [&reduction](double product, int sums) {
                         return product * Scale(reduction, sums);
                       });
@@ -41,12 +41,12 @@ ReduceOp LocalOp(ReduceOp op) {
 
 }  // namespace
 
-HostSums::HostSums(const Reduction& reduction, const std::vector<int>& most)
+HostSums::HostSums(const Reduction& reduction, const std::vector<int>& max_sums)
     : method_(reduction),
-      across_(Across(reduction, most)),
+      across_(Across(reduction, max_sums)),
       reduce_(FindFoldKernel(reduction.wire_dtype(), LocalOp(reduction.op))),
       size_(DTypeSize(reduction.wire_dtype())) {
-  for (int sums : most) {
+  for (int sums : max_sums) {
     Finish finish;
     finish.postscale = 1.0 / Scale(reduction, sums);
     finish_.push_back(finish);

@@ -32,9 +32,9 @@ namespace keras_ring {
 
 class HostSums final : public HostMethod {
  public:
-  // most[0]: the most ranks of a host; most[l]: the most sums that are added on
-  // level l, below the last. Equal on all ranks.
-  HostSums(const Reduction& reduction, const std::vector<int>& most);
+  // max_sums[0]: the most ranks of a host; max_sums[l]: the most sums that are
+  // added on level l, below the last. Equal on all ranks.
+  HostSums(const Reduction& reduction, const std::vector<int>& max_sums);
 
   size_t size() const override { return size_; }
   const FoldMethod& method() const override { return method_; }

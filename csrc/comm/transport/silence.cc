@@ -8,14 +8,14 @@ namespace {
 
 // "rank 1, rank 2 and 5 more"
 std::string Listed(const std::vector<int>& peers, const RankSet& ranks) {
-  constexpr size_t kMost = 4;
+  constexpr size_t kMaxShown = 4;
   std::string text;
-  for (size_t i = 0; i < std::min(kMost, peers.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMaxShown, peers.size()); ++i) {
     if (i > 0) text += ", ";
     text += "rank " + std::to_string(ranks.Global(peers[i]));
   }
-  if (peers.size() > kMost) {
-    text += " and " + std::to_string(peers.size() - kMost) + " more";
+  if (peers.size() > kMaxShown) {
+    text += " and " + std::to_string(peers.size() - kMaxShown) + " more";
   }
   return text;
 }

@@ -68,9 +68,9 @@ std::string CommandLine() {
                    std::istreambuf_iterator<char>());
   while (!line.empty() && line.back() == '\0') line.pop_back();
   std::replace(line.begin(), line.end(), '\0', ' ');
-  constexpr size_t kMost = 1024;
-  if (line.size() > kMost) {
-    line.resize(kMost);
+  constexpr size_t kMaxLine = 1024;
+  if (line.size() > kMaxLine) {
+    line.resize(kMaxLine);
     // Not in the middle of a character.
     while (!line.empty() && (line.back() & 0xC0) == 0x80) line.pop_back();
     if (!line.empty() && (line.back() & 0x80) != 0) line.pop_back();
