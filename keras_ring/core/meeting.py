@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_ring.core import operations, topology
+from keras_ring.core import operations
 from keras_ring.core.operations import Kind, Operation
 from keras_ring.core.reduce_ops import Max, Min
 from keras_ring.errors import CollectiveError, JobEndedError
@@ -57,28 +57,6 @@ class Meeting:
         """Returns whether all texts are equal. All ranks must have come."""
         (lowest,), (highest,) = (each.results() for each in self._extremes)
         return bool(np.array_equal(lowest, highest))
-
-
-def bytes_of_rank_0(data: bytes, name: str) -> bytes:
-    """Returns the bytes of rank 0. All ranks must call this.
-
-    Args:
-        data: Bytes; only those of rank 0 are used.
-        name: String, the same on all ranks.
-
-    Raises:
-        JobEndedError: If the job has ended.
-    """
-    length = _broadcast(np.array([len(data)], np.int64), f"{name}/length")
-    if topology.rank() > 0:
-        data = bytes(int(length[0]))
-    return _broadcast(np.frombuffer(data, np.uint8), f"{name}/data").tobytes()
-
-
-def _broadcast(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    operation = _start(Kind.broadcast, name, values)
-    _wait(operation, None)
-    return operation.results()[0]
 
 
 def _start(

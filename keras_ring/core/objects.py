@@ -179,11 +179,6 @@ def as_bytes(obj: Any) -> bytes | None:
     return pickled
 
 
-def from_bytes(pickled: bytes) -> Any:
-    """Returns the object in a pickle that a rank of the job has made."""
-    return pickle.loads(pickled)
-
-
 def require_member(root_rank: int, process_set: ProcessSet) -> None:
     """Raises a `ValueError` if a rank is not a member of a process set."""
     if root_rank in process_set.ranks:

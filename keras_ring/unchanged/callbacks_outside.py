@@ -32,6 +32,7 @@ from keras_ring._typing import Callback, Model, Variable
 from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.objects import as_bytes, broadcast_object
+from keras_ring.core.rank_zero import error_that_pickles
 from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.rank_zero_only import RankZeroOnly
 from keras_ring.keras.fit import one_writer
@@ -170,7 +171,7 @@ class _OnRankZero(RankZeroOnly):
             )
         )
         return _Change(
-            error if error is None or as_bytes(error) else _as_text(error),
+            None if error is None else error_that_pickles(error),
             [
                 {
                     key: value
@@ -310,7 +311,3 @@ def _kept_by(callback: Callback) -> dict[str, Any]:
         and not backend.is_tensor(value)
         and as_bytes(value) is not None
     }
-
-
-def _as_text(error: Exception) -> Exception:
-    return RuntimeError(f"on rank 0: {type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """Makes rank 0 alone write the files that one process would write once.
 
-`_fit/one_writer.py` does that for callbacks of Keras. This module does it for
-calls of the program, which all ranks make, and in which they wait until the
+`keras/fit/one_writer.py` does that for callbacks of Keras. This module does it
+for calls of the program, which all ranks make, and in which they wait until the
 file is written.
 """
 
@@ -75,9 +75,6 @@ def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
         do = functools.partial(write, *args, **kwargs)
         if once.is_running() or one_writer.is_writing_alone():
             do()
-            return
-        if once.is_over():
-            once.after_end(do)
             return
         named = [kwargs[name] for name in _PATHS if name in kwargs]
         # The model comes before the path; of images, the path is first.

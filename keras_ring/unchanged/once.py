@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from keras_ring.core import topology
-from keras_ring.core.meeting import Meeting, bytes_of_rank_0
+from keras_ring.core.meeting import Meeting
 from keras_ring.core.notices import say
-from keras_ring.core.objects import as_bytes, from_bytes
+from keras_ring.core.rank_zero import call_on_rank_zero
 from keras_ring.errors import AutoError, JobEndedError
 from keras_ring.keras import scope
 from keras_ring.keras.fit import one_writer
@@ -137,7 +137,8 @@ def by_rank_zero(
 ) -> Any:
     """Calls a function on rank 0 alone, if all ranks mean the same.
 
-    If they do not, as with a directory of each rank's own, each calls it.
+    If they do not, as with a directory of each rank's own, each calls it. If
+    ranks do not wait for each other any more, see `after_end`.
 
     Args:
         do: Callable without arguments, called on rank 0.
@@ -158,6 +159,8 @@ def by_rank_zero(
         AutoError: If not all ranks come here.
         Exception: On all ranks, the error that rank 0 has raised.
     """
+    if is_over():
+        return after_end(do, is_done, on_others)
     try:
         is_same = mean_same(what, places)
     except JobEndedError:
@@ -167,10 +170,14 @@ def by_rank_zero(
     with running():
         if not is_same:
             return do()
-        if topology.rank() == 0:
-            result = _done_for_all(do)
-        else:
-            result = _done_by_other(on_others)
+        with data_passes.alone():
+            outcome = call_on_rank_zero(do, f"{_NAME}/done")
+        if outcome.error is not None:
+            setattr(outcome.error, _SHARED, True)
+            raise outcome.error
+        result = outcome.result
+        if on_others is not None and topology.rank() > 0:
+            result = on_others()
         if is_done is not None and topology.cross_size() > 1:
             _follow(do, is_done)
         return result
@@ -260,30 +267,6 @@ def _have_come(meeting: Meeting, doing: str) -> bool:
         "who does it, after `import keras_ring as kr`:\n"
         "    if kr.rank() == 0:"
     )
-
-
-def _done_for_all(do: Callable[[], _Result]) -> _Result:
-    try:
-        with data_passes.alone():
-            result = do()
-    except Exception as error:
-        failure: Exception = error
-        if as_bytes(error) is None:
-            failure = OSError(f"on rank 0: {type(error).__name__}: {error}")
-        bytes_of_rank_0(as_bytes((None, failure)) or b"", f"{_NAME}/done")
-        setattr(error, _SHARED, True)
-        raise
-    nothing = as_bytes((None, None)) or b""
-    bytes_of_rank_0(as_bytes((result, None)) or nothing, f"{_NAME}/done")
-    return result
-
-
-def _done_by_other(on_others: Callable[[], _Result] | None) -> Any:
-    result, error = from_bytes(bytes_of_rank_0(b"", f"{_NAME}/done"))
-    if error is not None:
-        setattr(error, _SHARED, True)
-        raise error
-    return result if on_others is None else on_others()
 
 
 def _follow(do: Callable[[], Any], is_done: Callable[[], bool]) -> None:

@@ -110,10 +110,9 @@ def _checkpoint_once(save: Callable[..., Any]) -> Callable[..., Any]:
             with _silence():
                 return do()
 
-        if once.is_over():
-            return once.after_end(do, on_others=do_silently)
         name = f"{type(self).__name__}.{save.__name__}"
-        say(f"files of tf.train.{type(self).__name__}: written by rank 0")
+        if not once.is_over():
+            say(f"files of tf.train.{type(self).__name__}: written by rank 0")
         return once.by_rank_zero(
             do, name, [os.path.abspath(_text(prefix))], on_others=do_silently
         )
@@ -151,8 +150,6 @@ def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
             given = kwargs.get(name, given)
         if given is None or not _is_due(given):
             return do()
-        if once.is_over():
-            return once.after_end(do)
         return once.by_rank_zero(do, write.__name__, [_text(given)])
 
     return write_once

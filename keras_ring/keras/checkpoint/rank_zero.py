@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from keras_ring.core import telemetry, topology
-from keras_ring.core.objects import broadcast_object
+from keras_ring.core import telemetry
+from keras_ring.core.rank_zero import call_on_rank_zero
 from keras_ring.errors import CheckpointError
 
 _Result = TypeVar("_Result")
@@ -16,9 +16,6 @@ def on_rank_zero(
     what: str, function: Callable[[], _Result], name: str
 ) -> _Result:
     """Runs `function` on rank 0; all ranks get its result, or its error.
-
-    If rank 0 alone raised an error, the others would wait for it in their next
-    collective. So all ranks learn the outcome before any of them goes on.
 
     Args:
         what: String, the action of rank 0 for an error, such as "write x".
@@ -33,23 +30,10 @@ def on_rank_zero(
     """
     # This is also the activity of the ranks that wait.
     with telemetry.activity("checkpoint", what):
-        return _on_rank_zero(what, function, name)
-
-
-def _on_rank_zero(
-    what: str, function: Callable[[], _Result], name: str
-) -> _Result:
-    result: Any = None
-    failure: str | None = None
-    cause: Exception | None = None
-    if topology.rank() == 0:
-        try:
-            result = function()
-        except CheckpointError as error:
-            failure, cause = str(error), error
-        except Exception as error:
-            failure, cause = f"{type(error).__name__}: {error}", error
-    result, failure = broadcast_object((result, failure), name=name)
-    if failure is not None:
-        raise CheckpointError(f"Rank 0 could not {what}: {failure}") from cause
-    return result  # type: ignore[no-any-return]
+        outcome = call_on_rank_zero(function, name)
+    error = outcome.error
+    if error is not None:
+        is_ours = isinstance(error, CheckpointError)
+        text = str(error) if is_ours else outcome.error_text
+        raise CheckpointError(f"Rank 0 could not {what}: {text}") from error
+    return outcome.result  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_ring import core as kr
 from keras_ring import errors
+from keras_ring.core import rank_zero
 
 FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "absl")
 FLOATS = ("float16", "float32", "float64")
@@ -115,6 +116,44 @@ def moves():
     big = np.random.default_rng(0).random(3_000_000)
     np.testing.assert_array_equal(kr.broadcast(big * (rank == 0), 0), big)
     return True
+
+
+class _OfRankZero(Exception):
+    """An exception that does not unpickle, as those of TensorFlow."""
+
+    def __init__(self, place, text):
+        super().__init__(f"{text} at {place}")
+
+
+def calls_of_rank_zero():
+    """A call of rank 0 ends for all ranks as it has ended there."""
+    rank, size = _init()
+    calls = []
+
+    def call(result=None, error=None):
+        calls.append(result)
+        if error is not None:
+            raise error
+        return result
+
+    def outcome(**ends):
+        return rank_zero.call_on_rank_zero(lambda: call(**ends), "call")
+
+    made = outcome(result={"a": rank})
+    assert (made.result, made.error, made.error_text) == ({"a": 0}, None, "")
+    failed = outcome(error=FileNotFoundError(2, "no such file", "x"))
+    assert type(failed.error) is FileNotFoundError
+    assert failed.error.filename == "x"
+    assert failed.error_text.startswith("FileNotFoundError: [Errno 2]")
+    foreign = outcome(error=_OfRankZero("x", "failed"))
+    kind = _OfRankZero if rank == 0 else RuntimeError
+    assert type(foreign.error) is kind
+    assert "failed at x" in str(foreign.error)
+    assert foreign.error_text == "_OfRankZero: failed at x"
+    kept = outcome(result=(one for one in "ab"))
+    assert (kept.result is None) == (rank > 0)
+    assert len(calls) == (4 if rank == 0 else 0)
+    return size == len(kr.allgather_object(rank))
 
 
 def objects_and_sets():

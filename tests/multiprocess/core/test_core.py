@@ -13,6 +13,7 @@ from tests.tiers import few
         rank_core.reductions,
         rank_core.moves,
         rank_core.objects_and_sets,
+        rank_core.calls_of_rank_zero,
         rank_core.threads_with_names,
     ],
 )

@@ -1,0 +1,79 @@
+"""Calls that rank 0 makes for all ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from keras_ring.core import topology
+from keras_ring.core.objects import as_bytes, broadcast_object
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a call that rank 0 has made has ended.
+
+    Attributes:
+        result: The result. `None` after an error, and on other ranks if it
+            does not pickle.
+        error: The exception that the call has raised, or `None`. On other
+            ranks a `RuntimeError` with its text if it does not pickle.
+        error_text: String, the class and the text of the exception; empty
+            without one.
+    """
+
+    result: Any = None
+    error: Exception | None = None
+    error_text: str = ""
+
+
+def call_on_rank_zero(function: Callable[[], Any], name: str) -> Outcome:
+    """Calls a function on rank 0, and tells all ranks how that has ended.
+
+    If rank 0 alone raised an error, the others would wait for it in their next
+    collective. So nothing is raised here: all ranks raise the error, or none.
+
+    Args:
+        function: Callable without arguments that rank 0 alone calls.
+        name: String, the name of the exchange, the same on all ranks.
+
+    Returns:
+        An `Outcome`. On rank 0 it has the result and the exception themselves.
+
+    Example:
+    ```python
+    outcome = call_on_rank_zero(lambda: write(path), "write")
+    if outcome.error is not None:
+        raise outcome.error
+    ```
+    """
+    if topology.rank() > 0:
+        received: Outcome = broadcast_object(None, name=name)
+        return received
+    outcome = _outcome(function)
+    broadcast_object(_that_pickles(outcome), name=name)
+    return outcome
+
+
+def _outcome(function: Callable[[], Any]) -> Outcome:
+    try:
+        return Outcome(result=function())
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        return Outcome(error=error, error_text=text)
+
+
+def _that_pickles(outcome: Outcome) -> Outcome:
+    """Returns an outcome with what other ranks can receive of it."""
+    error, text = outcome.error, outcome.error_text
+    if error is not None:
+        return Outcome(error=error_that_pickles(error), error_text=text)
+    return Outcome() if as_bytes(outcome.result) is None else outcome
+
+
+def error_that_pickles(error: Exception) -> Exception:
+    """Returns an exception of rank 0, or one with its text if need be."""
+    if as_bytes(error) is not None:
+        return error
+    return RuntimeError(f"on rank 0: {type(error).__name__}: {error}")
