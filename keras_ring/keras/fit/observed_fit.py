@@ -1,7 +1,9 @@
 """Counts and records steps, epochs and evaluations, for views of the job.
 
 Keras calls its callbacks through one list that has the methods of a callback.
-Each event is observed there once, whichever callbacks a program has.
+Each event is observed there once, whichever callbacks a program has. The
+counters of the job are told before the callbacks run, and the `Watch` of this
+`fit` after them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring.core import native, telemetry, topology
+from keras_ring.keras import scope
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 
@@ -69,7 +72,12 @@ def _told(tell: _Tell, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
         _tell(self, tell, args)
-        return method(self, *args, **kwargs)
+        result = method(self, *args, **kwargs)
+        watch = scope.current().watch
+        # A callback may call `evaluate` or `fit`, with callbacks of its own.
+        if watch is not None and watch.callbacks is self:
+            watch.told(method.__name__)
+        return result
 
     return told
 

@@ -9,12 +9,21 @@ from typing import Any
 import numpy.typing as npt
 from absl import logging
 
-from keras_ring._typing import Callback, Logs, Model
+from keras_ring._typing import Model
 from keras_ring.core import topology
 from keras_ring.keras.agreement import training_end
 from keras_ring.keras.fit.figures import Figures, peak_memory
-from keras_ring.keras.lanes import keras
 from keras_ring.keras.optimizer.trained_by import trained_by
+
+# The methods of a `Watch`, by the methods of callbacks.
+_TOLD = {
+    "on_train_begin": "train_begin",
+    "on_train_batch_begin": "step_begin",
+    "on_train_batch_end": "step_end",
+    "on_test_begin": "pause",
+    "on_epoch_end": "pause",
+    "on_train_end": "train_end",
+}
 
 Reporter = Callable[[list[Figures], list[int]], None]
 
@@ -34,7 +43,9 @@ class Watch:
         self.part = ""
         # Called with the figures of ranks, and with these ranks.
         self.reporters: list[Reporter] = []
-        self._callback: Callback | None = None
+        # The list of callbacks of this `fit`, once Keras has made it.
+        self.callbacks: Any = None
+        self._has_failed = False
         self._began = time.monotonic_ns()
         self._before = topology.metrics()
         # Keras traces in the first call, which is not typical, so the figures
@@ -52,15 +63,25 @@ class Watch:
         self._hidden_ns = 0
         self._by_rank: list[Figures] = []
 
-    @property
-    def is_called(self) -> bool:
-        """True if its callback has been made, so that Keras calls it."""
-        return self._callback is not None
+    def told(self, name: str) -> None:
+        """Records an event, of which all callbacks of the `fit` were told.
 
-    def callback(self) -> Callback:
-        """Makes and returns the callback that calls this watch."""
-        self._callback = _WatchCallback(self)
-        return self._callback
+        Errors do not stop a training: nothing is recorded any more.
+
+        Args:
+            name: String, the method of a callback.
+        """
+        if self._has_failed or name not in _TOLD:
+            return
+        try:
+            getattr(self, _TOLD[name])()
+        except Exception as error:
+            self._has_failed = True
+            logging.warning(
+                "keras_ring: this `fit` is not measured any more, for %s: %s",
+                type(error).__name__,
+                error,
+            )
 
     def samples_per_step(self) -> float:
         """Returns this rank's mean samples per step, 0 if not known yet."""
@@ -155,53 +176,3 @@ class Watch:
     def received(self, by_rank: npt.NDArray[Any]) -> None:
         """Takes the figures of all ranks, a row each."""
         self._by_rank = [Figures.of_row(row) for row in by_rank.tolist()]
-
-
-class _WatchCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """The callback through which Keras calls a watch.
-
-    Args:
-        watch: A `Watch`.
-    """
-
-    # For Keras 2: the callback needs no results, so the program need not wait
-    # for them.
-    _supports_tf_logs = True
-
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
-        self._watch: Watch | None = watch
-
-    def on_train_begin(self, logs: Logs | None = None) -> None:
-        self._tell(Watch.train_begin)
-
-    def on_train_batch_begin(
-        self, batch: int, logs: Logs | None = None
-    ) -> None:
-        self._tell(Watch.step_begin)
-
-    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        self._tell(Watch.step_end)
-
-    def on_test_begin(self, logs: Logs | None = None) -> None:
-        self._tell(Watch.pause)
-
-    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        self._tell(Watch.pause)
-
-    def on_train_end(self, logs: Logs | None = None) -> None:
-        self._tell(Watch.train_end)
-
-    def _tell(self, method: Callable[[Watch], None]) -> None:
-        """Calls a method of the watch, whose errors do not stop a training."""
-        if self._watch is None:
-            return
-        try:
-            method(self._watch)
-        except Exception as error:
-            self._watch = None
-            logging.warning(
-                "keras_ring: this `fit` is not measured any more, for %s: %s",
-                type(error).__name__,
-                error,
-            )

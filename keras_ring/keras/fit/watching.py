@@ -78,7 +78,7 @@ def _with_watch(add: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(add)
     def add_with_watch(self: Any, *args: Any, **kwargs: Any) -> None:
         watch = scope.current().watch
-        if watch is None or watch.is_called:
+        if watch is None or watch.callbacks is not None:
             add(self, *args, **kwargs)
             return
         given = parameters.bind(self, *args, **kwargs)
@@ -91,7 +91,7 @@ def _with_watch(add: Callable[..., None]) -> Callable[..., None]:
         ):
             self.callbacks.append(_make_bar())
         add(*given.args, **given.kwargs)
-        self.callbacks.append(watch.callback())
+        watch.callbacks = self
 
     return add_with_watch
 
