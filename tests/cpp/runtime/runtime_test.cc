@@ -502,6 +502,8 @@ class HeldCollective final : public BlockingCollective, public InlineExecution {
 
   Status Allreduce(const AllreduceArgs& args) override {
     if (hold_ == Hold::kBefore) Wait();
+    // While Abort runs, `inner` may not know yet, and would send to others.
+    KR_RETURN_IF_ERROR(aborted_.Get());
     KR_RETURN_IF_ERROR(inner_.Allreduce(args));
     if (hold_ == Hold::kAfter) Wait();
     return aborted_.Get();
