@@ -14,6 +14,13 @@ gradients        the gradients of the collectives
 topology_ops     rank, size and so on as values in a graph
 execution        the execution mode of the program
 tensors          facts about tensors and variables
+batch_rows       rows of a batch, which ranks share
+array_functions  functions by the names of `keras.ops`
+accumulator      gradients of several passes
+sessions         comparisons between ranks that run in sessions
+dataset_iterators  reads batches ahead of a training function
+input_wait       the wait for a batch that is read in a graph
+global_random    the random numbers of no generator
 op_errors        errors of compiled steps with the cause first
 """
 

@@ -15,6 +15,9 @@ import tensorflow as tf
 from keras_ring.core import failures, last_exception
 from keras_ring.protocol.error_text import cause
 
+# The error of an operation whose arguments have the wrong shape.
+InvalidArgumentError = tf.errors.InvalidArgumentError
+
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"
 # Prefixes that TensorFlow adds to the text of a kernel: in a compiled function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from keras_ring._typing import Variable
+from keras_ring._typing import DType, Variable
 
 
 def num_bytes(variable: Variable) -> int | None:
@@ -14,3 +14,9 @@ def num_bytes(variable: Variable) -> int | None:
         return None
     size: int = elements * tf.as_dtype(variable.dtype).size
     return size
+
+
+def num_bytes_of_floating(dtype: DType) -> int:
+    """Returns the bytes of a number of a dtype, 0 if it is not floating."""
+    found = tf.as_dtype(dtype)
+    return int(found.size) if found.is_floating else 0

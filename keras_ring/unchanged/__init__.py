@@ -14,7 +14,7 @@ custom_step_semantics  ways in which its results on parts make that on the whole
 row_semantics   ways in which values of parts make that of the whole
 metric_registry  metrics that belong to no model
 batches         part of a batch, or batches, that a rank has
-same_data       check that ranks have read the same data
+batch_digests   check that ranks have read the same data
 step_check      check that steps on parts make the step on the whole
 tolerances      how far such results may be apart
 step_comparison  one step on a whole batch and on parts of it

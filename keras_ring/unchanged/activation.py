@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import threading
 
-import tensorflow as tf
-from tensorflow.python.framework import random_seed
-
 from keras_ring.core import job, shared_seed, topology
 from keras_ring.core.notices import say
 from keras_ring.keras.backends.which import keras
 from keras_ring.keras.startup import install
+from keras_ring.tensorflow import global_random
 from keras_ring.unchanged import settings as auto_settings
 from keras_ring.unchanged.settings import AutoSettings
 
@@ -89,9 +87,8 @@ def _share_seed() -> None:
     can configure them.
     """
     keras.utils.set_random_seed(shared_seed.get())
-    # The seed that TensorFlow uses if there is none, so that operations with a
-    # seed of their own draw the same as in one process.
-    tf.random.set_seed(random_seed.DEFAULT_GRAPH_SEED)
+    # So operations with a seed of their own draw the same as in one process.
+    global_random.seed_by_default()
     say(
         f"{topology.size()} ranks begin with the weights of rank 0, read the "
         "same data, and draw random numbers of their own in layers alone"

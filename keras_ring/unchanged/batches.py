@@ -19,11 +19,11 @@ from keras_ring.keras.lanes.batch_source import BatchIterator, Source
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model import metric_state
-from keras_ring.keras.optimizer.batch_rows import num_rows, rows_between
 from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.batch_rows import num_rows, rows_between
 from keras_ring.unchanged import (
+    batch_digests,
     data_passes,
-    same_data,
     script,
     small_batches,
     stateful_layers,
@@ -48,7 +48,7 @@ class _Read:
         self,
         *,
         is_split: bool,
-        digests: same_data.Digests | None = None,
+        digests: batch_digests.Digests | None = None,
         is_own: bool = False,
     ) -> None:
         self.is_split = is_split
@@ -104,7 +104,7 @@ def _whole_batches(iterator: BatchIterator, running: Pass) -> _Read:
     small_batches.refuse(running.model, iterator)
     running.reads = _parts_text(iterator.source())
     say(f"fit: {running.reads}")
-    return _Read(is_split=True, digests=same_data.of_steps(running.model))
+    return _Read(is_split=True, digests=batch_digests.of_steps(running.model))
 
 
 def _batches_of_ranks(iterator: BatchIterator, running: Pass) -> _Read:
@@ -124,7 +124,7 @@ def _batches_of_ranks(iterator: BatchIterator, running: Pass) -> _Read:
             "`steps_per_epoch`, or leave `--batch per-rank` away."
         )
     whole = iterator.dataset
-    digests = same_data.ReadDigests(whole)
+    digests = batch_digests.ReadDigests(whole)
     dataset = _every_nth(_noted(whole, digests), size, rank, total)
     iterator.dataset = _keeping_options(whole, dataset)
     iterator.divide_num_batches(size)
@@ -195,7 +195,7 @@ def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
     if source.arrays:
         require_same_arrays(source.arrays)
     else:
-        digests = same_data.ReadDigests(dataset)
+        digests = batch_digests.ReadDigests(dataset)
         dataset = _noted(dataset, digests)
     dataset = dataset.take(total).shard(size, rank)
     iterator.dataset = _keeping_options(iterator.dataset, dataset)
@@ -203,7 +203,7 @@ def _some_batches(iterator: BatchIterator, running: Pass) -> _Read:
     return _Read(is_split=True, digests=digests)
 
 
-def _noted(dataset: Dataset, digests: same_data.ReadDigests) -> Dataset:
+def _noted(dataset: Dataset, digests: batch_digests.ReadDigests) -> Dataset:
     """Returns a dataset that records digests of its batches."""
 
     @do_not_convert

@@ -22,13 +22,13 @@ from keras_ring.keras.agreement.difference import first_difference
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model.variables import share
-from keras_ring.keras.optimizer import batch_rows, weighted_losses, whole_batch
+from keras_ring.keras.optimizer import weighted_losses, whole_batch
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
-from keras_ring.tensorflow import gathers, reductions
+from keras_ring.tensorflow import batch_rows, gathers, reductions
 from keras_ring.unchanged import (
+    batch_digests,
     custom_step_check,
     custom_step_semantics,
-    same_data,
     script,
     step_comparison,
     update_search,
@@ -66,7 +66,7 @@ class Call:
         self._checker = custom_step_check.Checker(name, self._run, is_data)
         self._found: Found | None = None
         self._shared: dict[int, Variable] = {}
-        self._digests = same_data.StepDigests()
+        self._digests = batch_digests.StepDigests()
         self._num_calls = 0
 
     def __call__(self, leaves: list[Any]) -> Any:
@@ -119,7 +119,7 @@ class Call:
         self._digests.note(self._data_of(leaves))
         self._digests.require_same(f"auto/{self._name}/data")
         found = self._checker.check(
-            same_data.of_rank_0(leaves), rows, self._share
+            batch_digests.of_rank_0(leaves), rows, self._share
         )
         if self._found is not None:
             found = found.with_ways_of(self._found)

@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Structure
 from keras_ring.core import notices, topology
 from keras_ring.core.notices import say
@@ -24,6 +22,7 @@ from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
+from keras_ring.tensorflow import execution
 from keras_ring.unchanged import (
     data_passes,
     metric_registry,
@@ -97,7 +96,7 @@ def _is_in_loop() -> bool:
         and data_passes.current() is None
         and whole_batch.current() is None
         and not data_passes.is_alone()
-        and not tf.config.functions_run_eagerly()
+        and not execution.functions_run_eagerly()
     )
 
 

@@ -15,7 +15,7 @@ from keras_ring.keras import scope
 from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.optimizer.mixin import distributed_settings
-from keras_ring.unchanged.same_data import Digests
+from keras_ring.unchanged.batch_digests import Digests
 
 
 class Pass:

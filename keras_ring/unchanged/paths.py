@@ -17,8 +17,6 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import once, script
@@ -77,9 +75,7 @@ def install() -> None:
     """Changes the functions that change paths. Calling it once is enough."""
     for place in hooks.places(events.PATH_CHANGED):
         owner, name = place.owner, place.name
-        title = getattr(owner, "__qualname__", owner.__name__)
-        if owner is tf.io.gfile:
-            title = "tf.io.gfile"
+        title = _title(owner)
         count, is_done = _CHANGES[name]
         before = getattr(owner, name)
         hooks.subscribe(
@@ -145,6 +141,14 @@ def _once(
         )
 
     return change_once
+
+
+def _title(owner: Any) -> str:
+    """Returns the name that programs use for what has a function."""
+    is_of_tensorflow = owner.__name__.endswith(".io.gfile")
+    if is_of_tensorflow:
+        return "tf.io.gfile"
+    return str(getattr(owner, "__qualname__", owner.__name__))
 
 
 # Arguments for directories that this process has opened.

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core import notices
 from keras_ring.core.notices import say
@@ -22,16 +20,20 @@ from keras_ring.errors import AutoError, ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
 from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
 from keras_ring.keras.backends import backend
-from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.whole_batch import WholeStep
+from keras_ring.tensorflow.dataset_iterators import (
+    is_iterator,
+    iterator_of,
+    next_of,
+)
 from keras_ring.unchanged import (
+    batch_digests,
     data_passes,
     ending,
     results,
-    same_data,
     script,
     small_batches,
     step_check,
@@ -110,7 +112,7 @@ def _train_and_combine(
     model: Model, train: TrainFunction, iterator: Iterator[Structure]
 ) -> Logs:
     found: Logs
-    is_dataset = isinstance(iterator, tf.data.Iterator)
+    is_dataset = is_iterator(iterator)
     (batch,) = next_of(iterator, 1) if is_dataset else [next(iterator)]
     number = vars(model).get(_NUM_TRAINED, 0) + 1
     if number == 1:
@@ -143,7 +145,7 @@ def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
     if step is None:
 
         def train(batch: Structure) -> Logs:
-            same_data.of_steps(model).note(batch)
+            batch_digests.of_steps(model).note(batch)
             with whole_batch.step(WholeStep(global_process_set)):
                 logs: Logs = model.train_step(batch)
             return logs
@@ -156,7 +158,7 @@ def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
 
 def _compare(model: Model, number: int) -> None:
     """Raises an error if ranks have different data or weights."""
-    same_data.of_steps(model).require_same("auto/batch/data")
+    batch_digests.of_steps(model).require_same("auto/batch/data")
     apart = first_difference(
         model.trainable_variables, "auto/batch/weights", global_process_set
     )

@@ -19,8 +19,8 @@ from keras_ring.core.notices import count
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.batch_source import BatchIterator
 from keras_ring.keras.lanes.steps import steps
-from keras_ring.keras.optimizer.batch_rows import num_rows
 from keras_ring.tensorflow.autograph import do_not_convert
+from keras_ring.tensorflow.batch_rows import num_rows
 from keras_ring.unchanged import script
 
 # The message of TensorFlow when the assertion fails.

@@ -10,12 +10,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
-from tensorflow.python.ops import control_flow_v2_func_graphs as branches
-
 from keras_ring._typing import Model, Tensor, Variable
 from keras_ring.errors import AutoError
 from keras_ring.keras.backends import backend
 from keras_ring.keras.optimizer.whole_batch import Step
+from keras_ring.tensorflow import execution
 from keras_ring.unchanged import (
     assignments,
     kept_state,
@@ -78,7 +77,7 @@ class _Combiner:
         key = id(variable)
         place = self._counts[key]
         self._counts[key] += 1
-        if self._is_in_branch() or place >= len(self._ways[key]):
+        if execution.is_in_branch(self._graph) or place >= len(self._ways[key]):
             raise AutoError(state_advice.of_trace(self._model, variable))
         (name,) = backend.unique_names(
             "auto/state", [str(backend.variable_path(variable))]
@@ -96,12 +95,3 @@ class _Combiner:
         for variable, ways in self._known:
             if self._counts[id(variable)] != len(ways):
                 raise AutoError(state_advice.of_trace(self._model, variable))
-
-    def _is_in_branch(self) -> bool:
-        """Returns whether a branch or loop is traced, which ranks may skip."""
-        graph = backend.graph()
-        while graph is not None and graph is not self._graph:
-            if isinstance(graph, branches.ControlFlowFuncGraph):
-                return True
-            graph = getattr(graph, "outer_graph", None)
-        return False

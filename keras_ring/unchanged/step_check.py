@@ -21,8 +21,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from keras_ring._typing import Model, Structure
 from keras_ring.core import topology
 from keras_ring.core.notices import say
@@ -30,17 +28,21 @@ from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
 from keras_ring.keras.agreement.next_batch import TrainFunction
 from keras_ring.keras.backends import backend
-from keras_ring.keras.backends.dataset_iterators import iterator_of, next_of
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
-from keras_ring.keras.optimizer import batch_rows
 from keras_ring.keras.optimizer.whole_batch import WholeStep
+from keras_ring.tensorflow import batch_rows, op_errors
+from keras_ring.tensorflow.dataset_iterators import (
+    is_iterator,
+    iterator_of,
+    next_of,
+)
 from keras_ring.unchanged import (
+    batch_digests,
     counted,
     data_passes,
     kept_state,
     returned,
-    same_data,
     script,
     step_comparison,
 )
@@ -55,7 +57,7 @@ _OF_SHAPES = (
     IndexError,
     TypeError,
     ValueError,
-    tf.errors.InvalidArgumentError,
+    op_errors.InvalidArgumentError,
 )
 
 
@@ -75,7 +77,7 @@ class _Checked:
     def __call__(self, iterator: Iterator[Structure]) -> Any:
         """Trains the steps of one call, and checks one of them if due."""
         is_own = data_passes.current() is self._running
-        if not is_own or not isinstance(iterator, tf.data.Iterator):
+        if not is_own or not is_iterator(iterator):
             return self._train(iterator)
         model = self._model
         at_once = compat.steps_per_execution(model)
@@ -276,7 +278,7 @@ def _find_state(model: Model, batch: Structure) -> bool:
         kept.require_same(f"After step {_number(model) - 1:,}")
     if not compat.is_built(model):
         step_comparison.build_and_share(model, batch)
-    batch = same_data.of_rank_0(batch)
+    batch = batch_digests.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
         return False
     before, kept.is_searched = _traced_for(model), True
@@ -329,7 +331,7 @@ def _check(model: Model, batch: Structure) -> bool:
     """
     place = script.place()
     what = f"the step of model {model.name!r}{place}"
-    batch = same_data.of_rank_0(batch)
+    batch = batch_digests.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
         # There is no part for each rank.
         return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from keras_ring._typing import Logs, Model, Structure
 from keras_ring.core.process_sets import global_process_set
@@ -16,9 +15,10 @@ from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.model.model_broadcast import broadcast_model
-from keras_ring.keras.optimizer import batch_rows, whole_batch
+from keras_ring.keras.optimizer import whole_batch
 from keras_ring.keras.optimizer.local_updates import allow_local_updates
 from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
+from keras_ring.tensorflow import batch_rows, tensors
 from keras_ring.unchanged import (
     counted,
     data_passes,
@@ -141,13 +141,11 @@ class Comparison:
         self.number = number
         # The bytes of the smallest floating-point type of the computation.
         # Layers of text and of indices compute in other types.
-        dtypes = [
-            tf.as_dtype(layer.compute_dtype or tf.float64)
+        sizes = [
+            tensors.num_bytes_of_floating(layer.compute_dtype or "float64")
             for layer in model._flatten_layers()
         ]
-        self.num_bytes = min(
-            (each.size for each in dtypes if each.is_floating), default=8
-        )
+        self.num_bytes = min(filter(None, sizes), default=8)
         self.own_rows = int(self._part().place().count)
 
     def on_whole(self, by_rows: bool, begin: Recorder | None = None) -> Ran:

@@ -41,7 +41,6 @@ from keras_ring.keras.model.sync_batch_normalization import (
     counted_moments_of_all_ranks,
 )
 from keras_ring.keras.optimizer import (
-    batch_rows,
     empty_batches,
     weighted_losses,
     whole_batch,
@@ -50,9 +49,10 @@ from keras_ring.keras.optimizer.mixin import distributed_settings
 from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
 from keras_ring.keras.optimizer.whole_batch import OwnBatchStep, PartStep, Step
-from keras_ring.tensorflow import gathers
+from keras_ring.tensorflow import batch_rows, gathers
 from keras_ring.unchanged import (
     assignments,
+    batch_digests,
     batch_logs,
     batch_watchers,
     callbacks_outside,
@@ -61,7 +61,6 @@ from keras_ring.unchanged import (
     learning_rate,
     results,
     returned,
-    same_data,
     script,
     small_batches,
     state_combining,
@@ -296,7 +295,7 @@ def _in_step(
             # Nothing depends on this operation, so that at the end of the data
             # operations without data, such as the counter of steps, run as in
             # one process.
-            same_data.of_steps(model).note(batch)
+            batch_digests.of_steps(model).note(batch)
         rows = step.rows_of(batch)
         with whole_batch.step(step), steps.numbers_of_rank(topology.rank()):
             returned.of(model).note_share()

@@ -25,12 +25,13 @@ from keras_ring.core.operations import carried
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
-from keras_ring.keras.backends import dataset_iterators, tensorflow_ops
 from keras_ring.keras.backends.interface import EarlyReducer
 from keras_ring.keras.backends.which import keras
 from keras_ring.tensorflow import (
+    array_functions,
     autograph,
     compression,
+    dataset_iterators,
     execution,
     gathers,
     names,
@@ -43,7 +44,7 @@ from keras_ring.tensorflow import (
 )
 
 Compression = compression.Compression
-ops = tensorflow_ops
+ops = array_functions
 
 # --- Where code runs ---
 

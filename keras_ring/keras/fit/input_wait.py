@@ -1,9 +1,9 @@
 """Measures how long a program waits for its input pipeline.
 
 Keras and custom loops take batches from an iterator: eagerly, or, with
-TensorFlow, in the graph of a training step (`traced_input_wait`). In both cases
-the time and the samples are counted, and a slice is recorded while there is a
-timeline.
+TensorFlow, in the graph of a training step (`tensorflow/input_wait.py`). In
+both cases the time and the samples are counted, and a slice is recorded while
+there is a timeline.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def _measured(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if backend.is_eager():
             return _eagerly(take, self)
         # Only TensorFlow reads batches in a graph.
-        from keras_ring.keras.fit import traced_input_wait
+        from keras_ring.tensorflow import input_wait
 
-        return traced_input_wait.measured(take, self, _share)
+        return input_wait.measured(take, self, _share)
 
     return measure
 

@@ -12,7 +12,6 @@ initial_values    detects ranks that begin from different values
 divergence        detects ranks whose values diverge later
 optimizer_state   the variables of an optimizer that ranks share
 local_variables   variables that each rank trains on its own
-accumulator       gradients of several passes
 weighted_losses   means over the whole batch if ranks hold unequal parts
 whole_batch       steps on parts of a batch, equal to one on the whole batch
 whole_rows        the rows of all ranks, in a step on parts of a batch

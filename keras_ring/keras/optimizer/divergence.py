@@ -358,7 +358,7 @@ def _in_session(training: _Training, update: Callable[[], Any]) -> Any:
     optimizer.
     """
     # Only programs of TensorFlow have sessions.
-    from keras_ring.keras.optimizer import sessions
+    from keras_ring.tensorflow import sessions
 
     done = update()
     variables, _ = training.state()

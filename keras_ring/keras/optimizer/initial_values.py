@@ -203,7 +203,7 @@ class _Comparison:
     def _at_first_run(self) -> Operation:
         """Returns an operation that compares in its first run in a session."""
         # Only programs of TensorFlow have sessions.
-        from keras_ring.keras.optimizer import sessions
+        from keras_ring.tensorflow import sessions
 
         for variable in self._variables:
             _of(variable, _COMPARED)[self._members] = 1

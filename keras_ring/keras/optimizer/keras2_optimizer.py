@@ -40,7 +40,6 @@ from keras_ring.keras.optimizer import (
     optimizer_state,
     reduction_guard,
 )
-from keras_ring.keras.optimizer.accumulator import Accumulator
 from keras_ring.keras.optimizer.local_variables import local_variables_of
 from keras_ring.keras.optimizer.mixin import (
     CopyableMixin,
@@ -54,6 +53,7 @@ from keras_ring.keras.optimizer.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring.tensorflow.accumulator import Accumulator
 from keras_ring.tensorflow.autograph import do_not_convert
 
 

@@ -28,7 +28,6 @@ from keras_ring.keras.optimizer import (
     local_updates,
     reduction_guard,
 )
-from keras_ring.keras.optimizer.accumulator import Accumulator
 from keras_ring.keras.optimizer.local_variables import local_variables_of
 from keras_ring.keras.optimizer.mixin import (
     ReducingMixin,
@@ -40,6 +39,7 @@ from keras_ring.keras.optimizer.reduction import (
     gradient_names,
     reduce_gradients,
 )
+from keras_ring.tensorflow.accumulator import Accumulator
 
 
 def distribute(optimizer: Optimizer, settings: ReductionSettings) -> None:

@@ -46,12 +46,12 @@ from keras_ring.keras import scope
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.optimizer.batch_rows import (
+from keras_ring.tensorflow import reductions, xla
+from keras_ring.tensorflow.batch_rows import (
     num_rows,
     rows_between,
     static_rows,
 )
-from keras_ring.tensorflow import reductions, xla
 from keras_ring.tensorflow.names import unique_names, variable_path
 from keras_ring.tensorflow.sparse import map_gradient
 

@@ -8,6 +8,11 @@ from keras_ring._typing import Dataset, Structure
 from keras_ring.core import telemetry
 
 
+def is_iterator(value: object) -> bool:
+    """Returns whether an object is an iterator over a `tf.data.Dataset`."""
+    return isinstance(value, tf.data.Iterator)
+
+
 def next_of(iterator: tf.data.Iterator, count: int) -> list[Structure]:
     """Returns the next batches, which the caller is still to train on.
 
