@@ -80,7 +80,7 @@ $(VENV)/.dependencies: requirements.txt
 NATIVE_SOURCES := CMakeLists.txt setup.py pyproject.toml csrc/CMakeLists.txt \
   $(wildcard tools/cmake/*) $(wildcard csrc/*/*.map) $(wildcard keras_ring/core/*.cc keras_ring/core/*.h keras_ring/core/*.txt) \
   $(filter-out csrc/testing/%,$(wildcard csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h)) \
-  $(wildcard csrc/cuda/kernels/*.inc) $(wildcard tf_ops/*)
+  $(wildcard csrc/cuda/kernels/*.inc) $(wildcard tf_ops/* xla_ops/*)
 
 # Against the TensorFlow that is in .venv, hence no build isolation.
 $(VENV)/.installed: $(VENV)/.dependencies $(NATIVE_SOURCES)
@@ -126,7 +126,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror csrc/*/*.cc csrc/*/*.h csrc/*/*/*.cc csrc/*/*/*.h \
-	  tf_ops/*.cc tf_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc tests/cpp/*/*.c \
+	  tf_ops/*.cc tf_ops/*.h xla_ops/*.cc xla_ops/*.h keras_ring/*/*.cc tests/cpp/*/*.cc tests/cpp/*/*.c \
 	  tests/fuzz/*.cc tests/fuzz/*.h tests/fake_gpu/*.cc benchmarks/*.cc \
 	  benchmarks/*.h
 

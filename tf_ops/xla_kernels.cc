@@ -18,9 +18,9 @@
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/tf_adapters.h"
-#include "tf_ops/xla_calls.h"
 #include "xla/hlo/builder/xla_builder.h"
 #include "xla/shape_util.h"
+#include "xla_ops/calls.h"
 
 namespace keras_ring {
 namespace {
@@ -135,7 +135,7 @@ class StartKernel final : public XlaOpKernel {
     OP_REQUIRES_OK(context, Started::Of(context, &started));
     xla::XlaOp ticket =
         Call(context, kXlaStart, tensors, shapes,
-             xla::ShapeUtil::MakeShape(xla::S64, {}), attributes_);
+             xla::ShapeUtil::MakeShape(xla::S32, {}), attributes_);
     started->tickets.push_back(ticket);
     context->SetOutput(0, ticket);
   }
@@ -180,7 +180,7 @@ class DoneKernel final : public XlaOpKernel {
     xla::XlaOp done =
         Call(context, kXlaDone, tickets,
              std::vector<xla::Shape>(tickets.size(),
-                                     xla::ShapeUtil::MakeShape(xla::S64, {})),
+                                     xla::ShapeUtil::MakeShape(xla::S32, {})),
              xla::ShapeUtil::MakeTupleShape(results),
              absl::StrCat("{", kOwnAttr, " = ", own_, " : i64}"));
     for (size_t i = 0; i < results.size(); ++i) {

@@ -33,10 +33,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 CPP_FLOORS = read_floors((_ROOT / "tools/bazel/floors.bzl").read_text())
 # What adapters see of the core: its C interface, and a table that is nothing
 # but a macro.
-ADAPTERS = ("tf_ops", "keras_ring/core")
+ADAPTERS = ("tf_ops", "xla_ops", "keras_ring/core")
 _ADAPTER_HEADERS = {"csrc/capi/keras_ring.h", "csrc/base/dtype_table.h"}
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_OF_TENSORFLOW = ("tensorflow/", "tsl/", "absl/", "tf_ops/")
 _FORBIDDEN_HEADERS = ("tensorflow/", "xla/", "pybind11/", "Python.h", "tsl/")
 
 
@@ -57,7 +58,7 @@ def core_problems(folder: str, text: str) -> list[str]:
             problems.append(f"csrc knows no {header}")
         elif header.startswith("openssl/") and folder != "csrc/tls":
             problems.append(f"only csrc/tls knows {header}")
-        elif header.startswith(("csrc/", "tf_ops/", "keras_ring/")):
+        elif header.startswith(("csrc/", "tf_ops/", "xla_ops/", "keras_ring/")):
             place = header.rpartition("/")[0]
             if place not in (folder, *CPP_FLOORS[folder]):
                 problems.append(f"{folder} must not include {header}")
@@ -69,7 +70,9 @@ def adapter_problems(folder: str, text: str) -> list[str]:
     return [
         f"{folder} must not include {header}"
         for header in includes(text)
-        if header.startswith("csrc/") and header not in _ADAPTER_HEADERS
+        if (header.startswith("csrc/") and header not in _ADAPTER_HEADERS)
+        # For JAX as well, which has no part of TensorFlow.
+        or (folder == "xla_ops" and header.startswith(_OF_TENSORFLOW))
     ]
 
 

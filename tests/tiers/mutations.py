@@ -202,10 +202,13 @@ MUTATIONS = (
     ),
     Mutation(
         "rank 0's failure is raised on rank 0 alone",
-        "keras_ring/keras/checkpoint/rank_zero.py",
-        "    if failure is not None:",
-        "    if cause is not None:",
-        tests=("tests/keras/test_saving_on_ranks.py",),
+        "keras_ring/core/rank_zero.py",
+        "    broadcast_object(_that_pickles(outcome), name=name)",
+        "    broadcast_object(Outcome(), name=name)",
+        tests=(
+            "tests/keras/test_saving_on_ranks.py",
+            "tests/multiprocess/core",
+        ),
     ),
     Mutation(
         "a device reads the arrays of others before they are written",

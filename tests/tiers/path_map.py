@@ -55,6 +55,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "csrc/CMakeLists.txt": _NATIVE | _SANITIZED,
     "tf_ops/": _NATIVE | {"large", "parity"},
     "tf_ops/CMakeLists.txt": frozenset({"parity"}),
+    "xla_ops/": _NATIVE | {"parity"},
     "keras_ring/": frozenset({"parity", "examples"}),
     **{f"keras_ring/{room.path}": room.pulls for room in rooms.ROOMS},
     "keras_ring/core/arena.py": frozenset({"stress", "large"}),

@@ -32,7 +32,7 @@ class Reach(enum.IntEnum):
 
 # What every job of ranks runs, beside the rooms of keras_ring that its group
 # tests. Folders of csrc stand for all that begins with them.
-_JOB = ("csrc", "tf_ops", "job", "launch", "launch/cli", "engines")
+_JOB = ("csrc", "tf_ops", "xla_ops", "job", "launch", "launch/cli", "engines")
 _KERAS = (
     *(room for room in floors.PYTHON_FLOORS if room.startswith("keras/")),
     *("callbacks", "checkpoint", "data", "schedules", "_former_paths"),
@@ -59,7 +59,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "model": (),
     "multiprocess": (
-        *("csrc", "tf_ops", "core", "tensorflow", "keras/agreement", "job"),
+        *(
+            "csrc",
+            "tf_ops",
+            "xla_ops",
+            "core",
+            "tensorflow",
+            "keras/agreement",
+            "job",
+        ),
     ),
     "pytorch": (*_KERAS, "torch", "core", "csrc/capi"),
 }
@@ -121,7 +129,7 @@ def _rooms(path: str) -> tuple[str, ...] | None:
     if beginnings:
         return _ELSEWHERE[max(beginnings, key=len)]
     top, _, rest = path.partition("/")
-    if top in ("csrc", "tf_ops") and rest:
+    if top in ("csrc", "tf_ops", "xla_ops") and rest:
         return (path,)
     if top == "keras_ring" and rest:
         room = floors.room_of(rest)
@@ -155,7 +163,10 @@ def _below(group: str) -> frozenset[str]:
 def _within(room: str, rooms: Iterable[str]) -> bool:
     return any(
         room == each
-        or (each.startswith(("csrc", "tf_ops")) and room.startswith(each))
+        or (
+            each.startswith(("csrc", "tf_ops", "xla_ops"))
+            and room.startswith(each)
+        )
         for each in rooms
     )
 

@@ -148,7 +148,7 @@ def _sources():
     """Returns the source files and the text of all of them."""
     files = [
         path
-        for folder in ("csrc", "tf_ops", "keras_ring")
+        for folder in ("csrc", "tf_ops", "xla_ops", "keras_ring")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".cc", ".h")
     ]
@@ -184,7 +184,14 @@ def test_files_that_a_page_names_exist(page):
     """From the top, from csrc, keras_ring or tests, or the name alone."""
     names = {
         path.name
-        for folder in ("csrc", "keras_ring", "tests", "tf_ops", "benchmarks")
+        for folder in (
+            "csrc",
+            "keras_ring",
+            "tests",
+            "tf_ops",
+            "xla_ops",
+            "benchmarks",
+        )
         for path in (ROOT / folder).rglob("*.*")
     } | {path.name for path in ROOT.glob("tools/**/*.*")}
     names |= {path.name for path in (ROOT / "examples").iterdir()}

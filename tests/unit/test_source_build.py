@@ -77,7 +77,7 @@ def test_the_archive_has_what_the_build_reads(archive):
         *("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"),
         *("setup.py", "tools/build_backend.py", "tools/target_frameworks.py"),
     }
-    for folder in ("csrc", "tf_ops", "tools/cmake", "keras_ring"):
+    for folder in ("csrc", "tf_ops", "xla_ops", "tools/cmake", "keras_ring"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix not in (".so", ".pyc"):
                 needed.add(str(path.relative_to(ROOT)))
