@@ -1,8 +1,8 @@
 """Modules by their former paths, for pickles that earlier versions wrote.
 
 A pickle names the module of each class and function in it. These are the
-modules that pickles of optimizers, reductions, wire formats and process sets
-name.
+modules that pickles of optimizers, callbacks, reductions, wire formats and
+process sets name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,21 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+_CALLBACKS = (
+    "backup_and_restore",
+    "broadcast",
+    "consistency_check",
+    "input_pipeline",
+    "learning_rate_schedule",
+    "learning_rate_warmup",
+    "metric_average",
+    "model_checkpoint",
+    "progress",
+    "rank_zero_only",
+)
 _PATHS = {
+    "keras_ring._agreement.time_budget": "keras.agreement.time_budget",
+    "keras_ring._model.consistency": "keras.model.consistency",
     "keras_ring._ops.compression": "tensorflow.compression",
     "keras_ring._ops.reduce_ops": "core.reduce_ops",
     "keras_ring._runtime.process_sets": "core.process_sets",
@@ -23,8 +37,12 @@ _PATHS = {
     "keras_ring._training.keras3_optimizer": "keras.optimizer.keras3_optimizer",
     "keras_ring._training.reduction": "keras.optimizer.reduction",
     "keras_ring._training.v1_optimizer": "keras.optimizer.v1_optimizer",
+    **{
+        f"keras_ring.callbacks.{name}": f"keras.callbacks.{name}"
+        for name in _CALLBACKS
+    },
 }
-_PACKAGES = {path.rpartition(".")[0] for path in _PATHS}
+_PACKAGES = {path.rpartition(".")[0] for path in _PATHS if "._" in path}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -14,6 +14,9 @@ from keras_ring.keras.callbacks import (
     RankZeroOnly,
 )
 
+# As a package has, for `_former_paths`: each callback had a module in it.
+__path__: list[str] = []
+
 __all__ = [
     "BackupAndRestore",
     "BroadcastGlobalVariablesCallback",

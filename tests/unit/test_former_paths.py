@@ -24,12 +24,18 @@ def test_a_former_path_is_the_module_of_now(path):
             kr.global_process_set,
         ),
         (b"ckeras_ring._ops.compression\nCompression\n.", kr.Compression),
+        (
+            b"ckeras_ring.callbacks.broadcast\n"
+            b"BroadcastGlobalVariablesCallback\n.",
+            kr.callbacks.BroadcastGlobalVariablesCallback,
+        ),
     ],
 )
 def test_what_pickles_name(written, read):
     assert pickle.loads(written) is read
 
 
-def test_other_former_paths_are_gone():
+@pytest.mark.parametrize("name", ["_ops.names", "callbacks.no"])
+def test_other_former_paths_are_gone(name):
     with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("keras_ring._ops.names")
+        importlib.import_module(f"keras_ring.{name}")
