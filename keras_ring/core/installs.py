@@ -1,4 +1,4 @@
-"""Functions that are called when a job starts, registered by frameworks.
+"""Functions that are called at the start and the end of a job, by frameworks.
 
 The core itself knows no framework. In a program that uses only the core,
 nothing is registered.
@@ -12,6 +12,7 @@ Step = Callable[[], None]
 
 _before_start: list[Step] = []
 _on_start: list[Step] = []
+_before_end: list[Step] = []
 
 
 def before_start(step: Step) -> None:
@@ -36,6 +37,19 @@ def on_start(step: Step) -> None:
         _on_start.append(step)
 
 
+def before_end(step: Step) -> None:
+    """Registers a function to call before this rank leaves the job in peace.
+
+    It is not called if the program has failed.
+
+    Args:
+        step: Function that waits for collectives that are under way.
+            Registering it again has no effect.
+    """
+    if step not in _before_end:
+        _before_end.append(step)
+
+
 def run_before_start() -> None:
     """Calls the functions registered by `before_start`, in their order."""
     for step in _before_start:
@@ -45,4 +59,10 @@ def run_before_start() -> None:
 def run_on_start() -> None:
     """Calls the functions registered by `on_start`, in their order."""
     for step in _on_start:
+        step()
+
+
+def run_before_end() -> None:
+    """Calls the functions registered by `before_end`, in their order."""
+    for step in _before_end:
         step()

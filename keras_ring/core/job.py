@@ -27,9 +27,9 @@ from keras_ring.core import (
 )
 from keras_ring.core import process_sets as sets
 from keras_ring.core.autotune import worker as autotune
+from keras_ring.core.engines import known, mpi
+from keras_ring.core.engines.rank_settings import rank_settings
 from keras_ring.core.logs import LogForwarder
-from keras_ring.engines import known, mpi
-from keras_ring.engines.rank_settings import rank_settings
 from keras_ring.protocol import (
     contract,
     error_file,
@@ -204,10 +204,15 @@ def shutdown() -> None:
         if not core.is_initialized():
             return
         _stop_autotune()
-        core.shutdown(error_file.last_exception() or last_exception.reason())
-        sets.forget_all()
-        if _log_forwarder is not None:
-            _log_forwarder.stop()
+        reason = error_file.last_exception() or last_exception.reason()
+        try:
+            if not reason:
+                installs.run_before_end()
+        finally:
+            core.shutdown(reason)
+            sets.forget_all()
+            if _log_forwarder is not None:
+                _log_forwarder.stop()
 
 
 def _stop_autotune() -> None:
