@@ -20,14 +20,16 @@ END = "<!-- The end of what is generated. -->"
 
 # Boxes that are not folders of keras_ring, and what those use that are.
 _NATIVE = {"csrc": (), "xla_ops": ("csrc",), "tf_ops": ("xla_ops",)}
-_USE_NATIVE = {"core": ("csrc",), "tensorflow": ("tf_ops",)}
+_USE_NATIVE = {
+    "core": ("csrc",),
+    "tensorflow": ("tf_ops",),
+}
 _HOLD = {
     "csrc": "the runtime, in C++",
     "xla_ops": "calls of XLA's programs, in C++",
     "tf_ops": "TensorFlow ops, in C++",
     "protocol": "what launcher and ranks share",
     "observe": "top, status, timelines, report",
-    "engines": "MPI, Slurm, Kubernetes, …",
     "core": "a job, with NumPy alone",
     "tensorflow": "collectives of tensors",
     "torch": "PyTorch",

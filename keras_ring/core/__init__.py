@@ -24,6 +24,7 @@ arena              tensors in memory that other ranks of the host can read
 import_hooks       calls functions when a program has imported a framework
 timeline_recording  starts and stops timelines
 autotune           tunes a job while it runs
+engines            how processes that MPI, Slurm and others start become ranks
 """
 
 from __future__ import annotations

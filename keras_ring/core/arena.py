@@ -14,7 +14,7 @@ import sys
 
 from keras_ring import errors
 from keras_ring.core import import_hooks, native, parent_rank
-from keras_ring.engines import known
+from keras_ring.core.engines import known
 from keras_ring.protocol import contract
 
 # The allocator's reason if it came too late (tf_ops/arena_allocator.cc).

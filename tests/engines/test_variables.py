@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.engines.rank_settings import rank_settings
+from keras_ring.core.engines.rank_settings import rank_settings
 
 pytestmark = pytest.mark.timeout(90)
 ROOT = Path(__file__).parents[2]

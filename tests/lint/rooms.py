@@ -103,7 +103,7 @@ ROOMS = (
         pulls=_parts(),
     ),
     Room(
-        "engines",
+        "core/engines",
         "what else starts processes (MPI, Slurm, Kubernetes, torchrun and "
         "others), and how these become ranks",
         uses=("protocol",),
@@ -117,7 +117,7 @@ ROOMS = (
         "objects, memory that ranks share, autotune "
         "([autotune.md](autotune.md)); lists what frameworks do when a job "
         "starts",
-        uses=("protocol", "engines", "observe/timeline"),
+        uses=("protocol", "core/engines", "observe/timeline"),
         needs=Needs.NUMPY,
         pulls=_parts("programs", "stress", "faults", "parity", "examples"),
     ),
@@ -246,7 +246,7 @@ ROOMS = (
         "launch/cli",
         "the verbs of `keras-ring`",
         uses=(
-            *("protocol", "observe", "observe/report", "engines", "core"),
+            *("protocol", "observe", "observe/report", "core/engines", "core"),
             *("bench", "launch"),
         ),
         needs=Needs.LITTLE,
@@ -255,7 +255,7 @@ ROOMS = (
     Room(
         "launch/ray",
         "`keras_ring.ray.run`: ranks that are actors of Ray",
-        uses=("protocol", "engines", "auto", "job", "launch"),
+        uses=("protocol", "core/engines", "auto", "job", "launch"),
         pulls=_parts("engines"),
     ),
     Room("ray", "a public path", uses=("launch/ray",), is_face=True),

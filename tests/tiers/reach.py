@@ -32,7 +32,15 @@ class Reach(enum.IntEnum):
 
 # What every job of ranks runs, beside the rooms of keras_ring that its group
 # tests. Folders of csrc stand for all that begins with them.
-_JOB = ("csrc", "tf_ops", "xla_ops", "job", "launch", "launch/cli", "engines")
+_JOB = (
+    "csrc",
+    "tf_ops",
+    "xla_ops",
+    "job",
+    "launch",
+    "launch/cli",
+    "core/engines",
+)
 _KERAS = (
     *(room for room in floors.PYTHON_FLOORS if room.startswith("keras/")),
     *("callbacks", "checkpoint", "data", "schedules", "_former_paths"),
@@ -42,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "auto": ("unchanged", "auto", "keras/inference", "keras/fit"),
     "benchmarks": ("bench", "benchmarks"),
     "engines": (
-        *("engines", "launch/ray", "ray", "deploy", "csrc/collective/mpi"),
+        *("core/engines", "launch/ray", "ray", "deploy", "csrc/collective/mpi"),
         "csrc/comm/transport/mpi_",
     ),
     "gpu": (
@@ -55,7 +63,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "keras2": (*_KERAS, "tensorflow", "tf_ops", "csrc/capi", "unchanged"),
     "launcher": (
         *("launch", "launch/cli", "protocol", "observe", "observe/timeline"),
-        *("observe/report", "engines", "job"),
+        *("observe/report", "core/engines", "job"),
     ),
     "model": (),
     "multiprocess": (

@@ -14,10 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_ring.engines import slurm
-from keras_ring.engines.invitations import Invitation, invite, own_addresses
-from keras_ring.engines.known import ENGINES, place_among_several
-from keras_ring.engines.rank_settings import rank_settings
+from keras_ring.core.engines import slurm
+from keras_ring.core.engines.invitations import (
+    Invitation,
+    invite,
+    own_addresses,
+)
+from keras_ring.core.engines.known import ENGINES, place_among_several
+from keras_ring.core.engines.rank_settings import rank_settings
 from keras_ring.errors import ConfigurationError, StartError
 
 TF_CONFIG = json.dumps(
@@ -497,7 +501,7 @@ def test_a_communicator_of_one_process(monkeypatch):
 # An end of MPI that hangs, in a process of its own: it may be killed.
 ENDING = """
 import sys, time, types
-from keras_ring.engines import mpi
+from keras_ring.core.engines import mpi
 sys.modules["mpi4py.MPI"] = types.SimpleNamespace(
     Is_initialized=lambda: {initialized}, Is_finalized=lambda: {finalized}
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from keras_ring.engines.known import place_among_several
+from keras_ring.core.engines.known import place_among_several
 from keras_ring.launch import standard_input
 from keras_ring.launch.cli.diagnosis import diagnosis
 from keras_ring.launch.cli.flight_log import FlightLogError

@@ -9,7 +9,7 @@ import socket
 from dataclasses import asdict
 from typing import Any
 
-from keras_ring.engines.invitations import Invitation, Meeting, invite
+from keras_ring.core.engines.invitations import Invitation, Meeting, invite
 from keras_ring.protocol import error_file
 from keras_ring.protocol.code_sources import Pickled
 from keras_ring.protocol.error_file import RankError

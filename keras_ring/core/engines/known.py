@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from keras_ring.engines import kubernetes, mpi, variables
-from keras_ring.engines.process_identity import Engine, Place
-from keras_ring.engines.slurm import SlurmEngine
-from keras_ring.engines.tf_config import TfConfigEngine
+from keras_ring.core.engines import kubernetes, mpi, variables
+from keras_ring.core.engines.process_identity import Engine, Place
+from keras_ring.core.engines.slurm import SlurmEngine
+from keras_ring.core.engines.tf_config import TfConfigEngine
 
 # An engine that starts processes through another one comes before that one:
 # under mpirun in an allocation, each rank sees the variables of its node's

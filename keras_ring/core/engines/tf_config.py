@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring.engines.process_identity import Engine, Place
+from keras_ring.core.engines.process_identity import Engine, Place
 
 # In the order of the ranks.
 _TRAINING = ("chief", "master", "worker")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from keras_ring.engines.process_identity import Engine, Place, number
-from keras_ring.engines.variables import VariableEngine
+from keras_ring.core.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
 _INDEX = "JOB_COMPLETION_INDEX"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from keras_ring import errors
 from keras_ring._typing import Communicator
-from keras_ring.engines import invitations
-from keras_ring.engines.invitations import Invitation, Meeting
-from keras_ring.engines.process_identity import Place
-from keras_ring.engines.variables import VariableEngine
+from keras_ring.core.engines import invitations
+from keras_ring.core.engines.invitations import Invitation, Meeting
+from keras_ring.core.engines.process_identity import Place
+from keras_ring.core.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
 

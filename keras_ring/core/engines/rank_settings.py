@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from keras_ring import errors
 from keras_ring._typing import Communicator
-from keras_ring.engines import invitations, job_key, known, mpi
-from keras_ring.engines.process_identity import Engine, Place
+from keras_ring.core.engines import invitations, job_key, known, mpi
+from keras_ring.core.engines.process_identity import Engine, Place
 from keras_ring.protocol import contract
 
 

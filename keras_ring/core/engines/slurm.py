@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_ring import errors
-from keras_ring.engines import invitations
-from keras_ring.engines.invitations import Invitation, Meeting
-from keras_ring.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines import invitations
+from keras_ring.core.engines.invitations import Invitation, Meeting
+from keras_ring.core.engines.process_identity import Engine, Place, number
 from keras_ring.protocol import contract
 
 # A step is the processes of one srun.

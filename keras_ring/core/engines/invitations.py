@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from keras_ring import errors
-from keras_ring.engines import job_key
+from keras_ring.core.engines import job_key
 from keras_ring.protocol import contract, interfaces
 
 # Number of ranks that may connect at once; the kernel may allow fewer.

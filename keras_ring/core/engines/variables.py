@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines.process_identity import Engine, Place, number
 
 
 @dataclass(frozen=True, kw_only=True)

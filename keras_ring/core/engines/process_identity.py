@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from keras_ring.engines.invitations import Meeting
+from keras_ring.core.engines.invitations import Meeting
 
 
 @dataclass(frozen=True, kw_only=True)
