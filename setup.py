@@ -52,6 +52,10 @@ class CMakeBuild(build_ext):
                 *("torch", "TORCH", ROOT / "keras_ring" / "torch"),
                 target_frameworks.torch_facts(),
             ),
+            (
+                *("jax", "JAX", ROOT / "keras_ring" / "jax"),
+                target_frameworks.jax_facts(),
+            ),
         ):
             if facts is None:
                 continue

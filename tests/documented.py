@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Pages whose Python blocks have a test of their own, by what that is.
 RUN_ELSEWHERE = {
     "README.md": "tests/unit/test_docs.py",
+    "docs/jax.md": "tests/with_jax/test_documented.py",
     "docs/keras_guide.md": "tests/keras/test_guide.py",
+    "docs/api/jax.md": "tests/with_jax/test_documented.py",
     "docs/api/torch.md": "tests/pytorch/test_documented.py",
     "docs/engines/mpi.md": "tests/engines/test_page.py",
     "docs/engines/ray.md": "tests/engines/test_page.py",
@@ -80,6 +82,15 @@ def torch_examples() -> list[Example]:
     """
     torch = importlib.import_module("keras_ring.torch")
     return _examples("torch", torch, own_names(torch))
+
+
+def jax_examples() -> list[Example]:
+    """Returns the examples of the names that only `keras_ring.jax` has.
+
+    They need JAX.
+    """
+    jax = importlib.import_module("keras_ring.jax")
+    return _examples("jax", jax, own_names(jax))
 
 
 def own_names(package: ModuleType) -> list[str]:

@@ -23,6 +23,7 @@ _NATIVE = {"csrc": (), "xla_ops": ("csrc",), "tf_ops": ("xla_ops",)}
 _USE_NATIVE = {
     "core": ("csrc",),
     "tensorflow": ("tf_ops",),
+    "jax": ("xla_ops",),
 }
 _HOLD = {
     "csrc": "the runtime, in C++",
@@ -33,6 +34,7 @@ _HOLD = {
     "core": "a job, with NumPy alone",
     "tensorflow": "collectives of tensors",
     "torch": "PyTorch",
+    "jax": "JAX",
     "keras": "models, optimizers, data, callbacks",
     "unchanged": "--auto",
     "launch": "starts, watches and ends ranks",

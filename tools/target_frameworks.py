@@ -5,7 +5,7 @@ is installed there is not seen. The newest TensorFlow would be fetched, built
 for, and not be the one that runs: its C++ interface differs from one minor
 version to the next. But a build needs no more of TensorFlow than its headers
 and libraries, and these can be read where they are. Where there is none, the
-newest of the range is fetched, unless the environment has PyTorch.
+newest of the range is fetched, unless the environment has PyTorch or JAX.
 
 pip runs a build in the interpreter of the environment itself, with another
 path. uv and `python -m build` make an environment, and their own process says
@@ -30,6 +30,9 @@ VARIABLE = "KERAS_RING_BUILD_PYTHON"
 # Distributions that are TensorFlow, and those that need no TensorFlow.
 _NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
 _TORCH = ("torch",)
+_JAX = ("jaxlib",)
+# A build for these needs no TensorFlow.
+_OTHERS = (*_TORCH, *_JAX)
 _LOOK = """
 import json, sys
 from importlib import metadata
@@ -61,6 +64,14 @@ print(json.dumps([
     os.path.join(place, "lib"),
     [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"],
 ]))
+"""
+_JAX_FACTS = """
+import json, os
+import jaxlib, jaxlib.version
+place = os.path.dirname(jaxlib.__file__)
+print(json.dumps(
+    [jaxlib.version.__version__, os.path.join(place, "include"), place, []]
+))
 """
 # What `uv pip install` is told the environment by.
 _PYTHON_OPTION = re.compile(r"(?:--python|-p)(?:=(.*))?")
@@ -117,7 +128,7 @@ def requirements() -> list[str]:
             f"{found.python} has"
         )
         return []
-    other = find(_TORCH)
+    other = find(_OTHERS)
     if other is not None:
         _say(f"building without TensorFlow: {other.python} has {other.name}")
         return []
@@ -140,7 +151,7 @@ def tensorflow_facts() -> Facts | None:
     if found is not None:
         # Without what leads the interpreter to the build environment.
         return _facts([found.python, "-E"], _TENSORFLOW_FACTS)
-    if find(_TORCH) is None:
+    if find(_OTHERS) is None:
         sys.exit(
             f"keras_ring is built for a TensorFlow {RANGE}, and "
             f"{sys.executable} has none: pip install tensorflow, or "
@@ -157,6 +168,17 @@ def torch_facts() -> Facts | None:
     facts = _facts([found.python, "-E"], _TORCH_FACTS)
     # A package for those who only run PyTorch may have no headers.
     return facts if os.path.isdir(f"{facts.include_dir}/c10") else None
+
+
+def jax_facts() -> Facts | None:
+    """Returns what the build must know of jaxlib, or `None` without it."""
+    found = find(_JAX)
+    if found is None:
+        return None
+    facts = _facts([found.python, "-E"], _JAX_FACTS)
+    # The headers of older ones lack what the calls need.
+    needed = f"{facts.include_dir}/xla/ffi/api/ffi.h"
+    return facts if os.path.exists(needed) else None
 
 
 def _facts(command: list[str], code: str) -> Facts:

@@ -38,6 +38,11 @@ int32_t DTypeFromFfi(ffi::DataType dtype) {
   return -1;
 }
 
+// JAX passes tokens, which order calls.
+bool IsToken(const ffi::AnyBuffer& buffer) {
+  return buffer.element_type() == ffi::DataType::TOKEN;
+}
+
 double FromBits(int64_t bits) {
   double value;
   std::memcpy(&value, &bits, sizeof(value));
@@ -46,14 +51,16 @@ double FromBits(int64_t bits) {
 
 ffi::Error Start(ffi::RemainingArgs tensors,
                  ffi::Result<ffi::BufferR0<ffi::S32>> number,
-                 std::string_view name, int64_t process_set, int32_t kind,
-                 int32_t reduce_op, int32_t root, int64_t prescale,
-                 int64_t postscale, int32_t compression) {
+                 ffi::RemainingRets /*token*/, std::string_view name,
+                 int64_t process_set, int32_t kind, int32_t reduce_op,
+                 int32_t root, int64_t prescale, int64_t postscale,
+                 int32_t compression) {
   std::vector<KrTensorSpec> specs;
   std::vector<Ticket::Input> inputs;
   for (size_t i = 0; i < tensors.size(); ++i) {
     ffi::ErrorOr<ffi::AnyBuffer> tensor = tensors.get<ffi::AnyBuffer>(i);
     if (tensor.has_error()) return tensor.error();
+    if (IsToken(*tensor)) continue;
     const auto dimensions = tensor->dimensions();
     specs.push_back({DTypeFromFfi(tensor->element_type()),
                      static_cast<int32_t>(dimensions.size()),
@@ -185,9 +192,10 @@ ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
   std::vector<std::shared_ptr<Ticket>> tickets;
   std::vector<int32_t> others;
   for (size_t i = 0; i < numbers.size(); ++i) {
-    auto buffer = numbers.get<ffi::BufferR0<ffi::S32>>(i);
+    auto buffer = numbers.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return Failed(buffer.error());
-    const int32_t number = *buffer->typed_data();
+    if (IsToken(*buffer)) continue;
+    const int32_t number = *static_cast<int32_t*>(buffer->untyped_data());
     if (static_cast<int64_t>(i) >= own) {
       others.push_back(number);
       continue;
@@ -205,6 +213,7 @@ ffi::Future Done(ffi::RemainingArgs numbers, ffi::RemainingRets results,
   for (size_t i = 0; i < results.size(); ++i) {
     auto buffer = results.get<ffi::AnyBuffer>(i);
     if (buffer.has_error()) return Failed(buffer.error());
+    if (IsToken(**buffer)) continue;
     outputs.push_back(
         Output{(*buffer)->untyped_data(), (*buffer)->size_bytes()});
   }
@@ -220,6 +229,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(KerasRingXlaStart, keras_ring::Start,
                               xla::ffi::Ffi::Bind()
                                   .RemainingArgs()
                                   .Ret<xla::ffi::BufferR0<xla::ffi::S32>>()
+                                  .RemainingRets()
                                   .Attr<std::string_view>(keras_ring::kNameAttr)
                                   .Attr<int64_t>(keras_ring::kSetAttr)
                                   .Attr<int32_t>(keras_ring::kKindAttr)

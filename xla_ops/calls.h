@@ -31,10 +31,12 @@ const TicketMemory& MemoryOfTickets();
 
 }  // namespace keras_ring
 
-// The handlers of these calls.
+// The handlers of these calls. JAX takes them from the library.
 extern "C" {
-XLA_FFI_Error* KerasRingXlaStart(XLA_FFI_CallFrame* frame);
-XLA_FFI_Error* KerasRingXlaDone(XLA_FFI_CallFrame* frame);
+__attribute__((visibility("default"))) XLA_FFI_Error* KerasRingXlaStart(
+    XLA_FFI_CallFrame* frame);
+__attribute__((visibility("default"))) XLA_FFI_Error* KerasRingXlaDone(
+    XLA_FFI_CallFrame* frame);
 }
 
 #endif  // KERAS_RING_XLA_OPS_CALLS_H_

@@ -44,7 +44,8 @@ def library_path(kind: str, version: str) -> Path:
     """Returns the path of a library for a framework, whether it exists or not.
 
     Args:
-        kind: String: `"tf"`, `"xla"` or `"arena"` for TensorFlow, or `"torch"`.
+        kind: String: `"tf"`, `"xla"` or `"arena"` for TensorFlow, `"torch"`,
+            or `"jax"`.
         version: String, the version of the framework, such as `"2.21.0"`.
     """
     suffix = _minor(version).replace(".", "_")
@@ -55,7 +56,7 @@ def install_arena(kind: str, version: str, job_size: int) -> str:
     """Puts a framework's tensors into shared memory from now on.
 
     Args:
-        kind: String: `"arena"` for TensorFlow, or `"torch"`.
+        kind: String: `"arena"` for TensorFlow, `"torch"`, or `"jax"`.
         version: String, the version of the imported framework.
         job_size: Integer, the number of ranks.
 
@@ -74,6 +75,38 @@ def install_arena(kind: str, version: str, job_size: int) -> str:
     install.argtypes = [ctypes.c_int]
     why = install(job_size)
     return why.decode() if why else ""
+
+
+def xla_calls(version: str) -> dict[str, Any]:
+    """Returns the handlers of the calls of programs that JAX compiles.
+
+    Args:
+        version: String, the version of the installed jaxlib.
+
+    Returns:
+        A dictionary: functions of C, by the names of the calls.
+
+    Raises:
+        BuildMismatchError: If they were not built for this version.
+    """
+    core()
+    path = library_path("jax", version)
+    if not path.exists():
+        pattern = re.compile(r"libkeras_ring_jax_(\d+)_(\d+)\.so")
+        found = [pattern.fullmatch(path.name) for path in _libraries()]
+        built = " and ".join(f"{m[1]}.{m[2]}" for m in found if m)
+        raise errors.BuildMismatchError(
+            f"keras_ring was built for jaxlib {built or 'none at all'}, but "
+            f"this is jaxlib {version}, and the calls of compiled programs may "
+            "differ from one minor version to the next. Rebuild keras_ring for "
+            "it: `pip install --force-reinstall --no-deps` and the path of "
+            "keras_ring's sources, with that jaxlib installed."
+        )
+    library = ctypes.CDLL(str(path))
+    return {
+        "keras_ring_start": library.KerasRingXlaStart,
+        "keras_ring_done": library.KerasRingXlaDone,
+    }
 
 
 def mismatch_with(version: str) -> str:

@@ -129,6 +129,13 @@ ROOMS = (
         pulls=_parts(),
     ),
     Room(
+        "jax",
+        "data parallel training with JAX: collectives of its arrays, "
+        "`DistributedOptimizer` for Optax ([jax.md](jax.md))",
+        uses=("core",),
+        pulls=_parts(),
+    ),
+    Room(
         "tensorflow",
         "collectives as TensorFlow ops: reductions, gathers, their gradients, "
         "names, XLA",
