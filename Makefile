@@ -13,7 +13,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
 .PHONY: demo check test test-long landed lint ptx check-ptx gpu-check-files \
         test-cpp test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
-        test-python test-quick test-tf215 test-torch test-package parity scale \
+        test-python test-quick test-tf215 test-torch test-jax test-package parity scale \
         at-length-model at-length-faults at-length-kills at-length-saves \
         at-length-chaos at-length-soak system-packages lab-packages \
         monitor-packages browser-packages engines docs docs-packages \
@@ -242,6 +242,27 @@ $(VENV_TORCH)/.installed: $(VENV_TORCH)/.dependencies $(NATIVE_SOURCES) \
 test-torch: $(VENV_TORCH)/.installed
 	PYTHONSAFEPATH=1 $(BIN_TORCH)/python -m pytest -c tests/pytorch/pytest.ini \
 	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/pytorch
+
+# --- JAX, without another framework ---
+
+VENV_JAX := .venv-jax
+BIN_JAX := $(VENV_JAX)/bin
+
+$(VENV_JAX)/.dependencies: requirements-jax.txt
+	$(PYTHON) -m venv $(VENV_JAX)
+	$(BIN_JAX)/python -m pip install --quiet -r requirements-jax.txt
+	touch $@
+
+$(VENV_JAX)/.installed: $(VENV_JAX)/.dependencies $(NATIVE_SOURCES) \
+  $(wildcard keras_ring/*.py keras_ring/*/*.py keras_ring/jax/*)
+	DIST_EXTRA_CONFIG=tools/jax.cfg PATH="$(abspath $(BIN_JAX)):$$PATH" \
+	  $(BIN_JAX)/python -m pip install --quiet --no-build-isolation \
+	  --no-deps --force-reinstall .
+	touch $@
+
+test-jax: $(VENV_JAX)/.installed
+	PYTHONSAFEPATH=1 $(BIN_JAX)/python -m pytest -c tests/with_jax/pytest.ini \
+	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/with_jax
 
 # --- Tables ---
 

@@ -24,7 +24,11 @@ from tests.tiers.changes import changed_paths, head  # noqa: E402
 from tests.tiers.environments import ENVIRONMENTS  # noqa: E402
 
 # Its tests have an environment of their own.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["pytorch"]
+collect_ignore = [
+    folder
+    for folder, framework in (("pytorch", "torch"), ("with_jax", "jax"))
+    if not importlib.util.find_spec(framework)
+]
 
 # A shell has what it starts in the background ignore Ctrl-C, and so would all
 # that tests start, of which some are sent it.

@@ -45,6 +45,8 @@ def told_missing(error: ModuleNotFoundError, built_for: str) -> Exception:
             "; or, since there is PyTorch, set KERAS_BACKEND=torch to train "
             "models of Keras, and take collectives from keras_ring.torch"
         )
+    elif importlib.util.find_spec("jax") is not None:
+        instead = "; or, since there is JAX, import keras_ring.jax"
     return ModuleNotFoundError(
         "keras_ring needs TensorFlow, and there is none for "
         f"{sys.executable}: pip install tensorflow, or tensorflow-cpu, of "

@@ -44,5 +44,6 @@ ENVIRONMENTS = {
     for each in (
         Environment("keras2", ".venv-tf215", 200.0, is_only=False),
         Environment("pytorch", ".venv-torch", 120.0, is_only=True),
+        Environment("with_jax", ".venv-jax", 80.0, is_only=True),
     )
 }

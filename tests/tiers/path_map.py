@@ -77,6 +77,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "mkdocs.yml": NONE,
     "requirements-docs.txt": NONE,
     "requirements-torch.txt": NONE,
+    "requirements-jax.txt": NONE,
     "README.md": frozenset({"examples"}),
     ".ci/landed": NONE,
     ".gitignore": NONE,
@@ -98,6 +99,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tools/site/": NONE,
     "tools/test_package.sh": NONE,
     "tools/torch.cfg": NONE,
+    "tools/jax.cfg": NONE,
     # Wrong, it leaves nothing to test.
     "tools/build_core.sh": NONE,
     "tools/build_backend.py": NONE,

@@ -78,6 +78,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "pytorch": (*_KERAS, "torch", "core", "csrc/capi"),
+    "with_jax": ("jax", "xla_ops", "core", "csrc/capi"),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {
@@ -107,6 +108,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "requirements-engines.txt": ("tests/engines",),
     "requirements-tf215.txt": ("tests/keras2",),
     "requirements-torch.txt": ("tests/pytorch",),
+    "requirements-jax.txt": ("tests/with_jax",),
     "examples/": (),
     "deploy/": ("deploy",),
     "benchmarks/": ("benchmarks",),
@@ -115,6 +117,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "tools/cmake/": ("csrc/capi",),
     "tools/tf215.cfg": ("tests/keras2",),
     "tools/torch.cfg": ("tests/pytorch",),
+    "tools/jax.cfg": ("tests/with_jax",),
     "csrc/CMakeLists.txt": ("csrc/capi",),
     "CMakeLists.txt": ("csrc/capi",),
     "setup.py": ("csrc/capi",),

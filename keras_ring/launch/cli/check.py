@@ -69,7 +69,7 @@ def _check_packages(report: Report) -> None:
     except metadata.PackageNotFoundError:
         report.facts["keras_ring"] = None
         report.missing.append(f"keras_ring is not installed: {_INSTALL}")
-    needs_tensorflow = not _is_there("torch")
+    needs_tensorflow = not (_is_there("torch") or _is_there("jax"))
     for module, name, package, is_needed in (
         ("numpy", "NumPy", "numpy", True),
         (
@@ -78,6 +78,7 @@ def _check_packages(report: Report) -> None:
         ),
         ("keras", "Keras", "keras", needs_tensorflow),
         ("torch", "PyTorch", "torch", False),
+        ("jax", "JAX", "jax", False),
     ):
         if not is_needed and not _is_there(module):
             report.facts[name] = None
