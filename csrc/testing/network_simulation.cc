@@ -7,7 +7,8 @@
 namespace keras_ring {
 namespace {
 
-// Bytes from the front of the segments `first` to `last`.
+// Returns the bytes of the segments from `first` to `last`, without the first
+// `offset` of them; at most `most`.
 template <typename Segments>
 size_t BytesIn(const Segments& segments, size_t first, size_t last,
                size_t offset, size_t most) {
@@ -20,7 +21,7 @@ size_t BytesIn(const Segments& segments, size_t first, size_t last,
   return std::min(bytes, most);
 }
 
-// Counts segments that so many bytes complete, and empty ones after them.
+// Counts the segments that this many bytes complete, and empty ones after them.
 template <typename Segments>
 void Move(const Segments& segments, size_t last, size_t bytes, size_t* count,
           size_t* offset) {
@@ -105,7 +106,7 @@ double NetworkSimulation::Advance(double now, int number) {
 bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
   Rank& rank = ranks_[number];
   SendReceivePlan& plan = plans_[number];
-  // What the plan says holds once it has done what comes before.
+  // Limits of the plan take effect once the rank has done what it is doing.
   for (size_t i = 0; now >= rank.free && i < rank.out.size(); ++i) {
     rank.out[i].may = plan.outgoing[i].released;
   }
@@ -124,7 +125,7 @@ bool NetworkSimulation::MoveStreams(double now, int number, double* busy) {
     const double time = Receive(now + *busy, plan.incoming[i], rank.in[i]);
     moved = moved || time >= 0;
     *busy += std::max(time, 0.0);
-    if (time > 0) Wake(now + *busy, plan.incoming[i].peer);  // it has room
+    if (time > 0) Wake(now + *busy, plan.incoming[i].peer);  // may send
   }
   *busy += noise_.During(number, *busy - began);
   return moved;
@@ -194,7 +195,7 @@ void NetworkSimulation::AdvanceTurn(double now, int number) {
 void NetworkSimulation::Leave(double now, int number) {
   const auto [pipe, bytes] = ranks_[number].egress.front();
   const double on_wire = static_cast<double>(bytes) * model_.byte;
-  // It comes in while it goes out, if the peer's interface has nothing else.
+  // The peer receives at the same time, unless its interface is busy.
   Rank& peer = ranks_[pipe->to];
   peer.ingress_free =
       std::max(now + model_.latency, peer.ingress_free) + on_wire;

@@ -1,5 +1,5 @@
-// RunPlans: the plans of all ranks of a group at once, without threads, in a
-// random order of events.
+// RunPlans: runs the plans of all ranks of a group in one thread, in a random
+// order of events.
 #ifndef KERAS_RING_TESTING_PLAN_SIMULATION_H_
 #define KERAS_RING_TESTING_PLAN_SIMULATION_H_
 
@@ -13,14 +13,13 @@ namespace keras_ring {
 
 struct PlanSimulationOptions {
   uint64_t seed = 0;
-  size_t max_bytes = 100;  // that move at a time
-  // Bytes that may be under way between two ranks.
-  size_t pipe_bytes = 1000;
+  size_t max_bytes = 100;    // the most that move at a time
+  size_t pipe_bytes = 1000;  // the most that are under way between two ranks
 };
 
-// Moves a few bytes at a time on a link of its choice; now and then one link
-// stands still until nothing else can move. plans[rank]. Whether all ranks came
-// to their ends.
+// Moves a few bytes at a time, on a link that it draws. From time to time one
+// link stops until nothing else can move. `plans`: by rank. Returns whether all
+// plans were completed.
 bool RunPlans(std::vector<SendReceivePlan>& plans,
               const PlanSimulationOptions& options = {});
 

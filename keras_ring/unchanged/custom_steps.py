@@ -34,7 +34,7 @@ from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "a step of the program's own trains on all ranks"
 _OF_FUNCTION = "_keras_ring_own_step"
-_TRAINS_NOT = "trains not"
+_TRAINS_NOTHING = "trains nothing"
 
 
 def install(settings: AutoSettings) -> None:
@@ -67,9 +67,9 @@ def _called(
         if known is None and not update_search.trains(
             self, name, *args, **kwargs
         ):
-            known = _TRAINS_NOT
+            known = _TRAINS_NOTHING
             object.__setattr__(self, _OF_FUNCTION, known)
-        if known is _TRAINS_NOT:
+        if known is _TRAINS_NOTHING:
             with update_search.noting() as found:
                 try:
                     return call(self, *args, **kwargs)
@@ -143,7 +143,7 @@ class OwnStep:
             raise AutoError(
                 f"{script.line()} trains by {self._name!r} in a loop of the "
                 "program's own, whose batches are what it makes them: "
-                "`--batch per-rank` is for what `fit` reads. Leave it away."
+                "`--batch per-rank` is for what `fit` reads. Leave it out."
             )
         if self._settings.explain:
             say(
@@ -176,8 +176,8 @@ def _structure(arguments: Structure) -> str:
     """Returns a key for the structure of arguments.
 
     Booleans, strings and `None` are part of the key by their values, because a
-    function may do something else for `training=False`. Of other arguments only
-    the types are.
+    function may do something else for `training=False`. Other arguments are
+    represented by their types.
     """
 
     def shown(leaf: Any) -> str:

@@ -69,7 +69,7 @@ def _refuses_graphs(disable: Callable[..., None]) -> Callable[..., None]:
     def refuse() -> None:
         raise AutoError(
             f"{script.line()} calls `tf.compat.v1.{disable.__name__}`, and "
-            "`--auto` needs eager execution. Leave it away, or train by the "
+            "`--auto` needs eager execution. Leave it out, or train by the "
             "explicit lines, which do without (docs/keras_guide.md, Keras 2)."
         )
 

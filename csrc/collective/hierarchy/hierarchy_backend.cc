@@ -20,12 +20,12 @@
 namespace keras_ring {
 namespace {
 
-// A part of a chunk is cut among the hosts of a group: into messages that one
-// send takes (SendQuantum), as what is over would wait for those to all other
-// hosts. On the top each host has its part of it; so that this takes more time
-// than a message does, a part is several times as large where there are many
-// hosts of few ranks. It never becomes so large that others wait for it.
-// Multiples of 64.
+// A part of a chunk is divided among the hosts of a group. Each host's share is
+// one message that a single send can take (SendQuantum): the rest of a larger
+// one would wait until messages to all other hosts have left. On the top level,
+// a share must take longer to send than a message costs, so a part is several
+// times as large where there are many hosts of few ranks; up to a limit, beyond
+// which other parts would wait for it. All are multiples of 64.
 constexpr size_t kMessageBytes = size_t{60} << 10;
 // For all lanes of a host together, on the top level.
 constexpr size_t kTopMessageBytes = kMessageBytes / 16;
@@ -64,11 +64,11 @@ std::vector<int> LaneOf(const Placement& placement, int rank) {
                                       : std::vector<int>();
 }
 
-// The helper takes a core from the program's own threads, of which a rank with
-// fewer has none to give.
+// The helper takes a core from the program's own threads. A rank with fewer
+// cores than this has none to spare.
 constexpr int kCoresForHelper = 4;
 
-// Null: the rank has none.
+// Returns null if the rank is to have no helper.
 Result<std::unique_ptr<TaskThread>> MakeHelper(const BackendDeps& deps,
                                                const HostGroup& group) {
   const std::string& wanted = deps.options.helper_thread;
