@@ -8,6 +8,7 @@ without blocking a thread of XLA meanwhile. `xla_ops` has both.
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import jax
@@ -17,12 +18,21 @@ import numpy as np
 from keras_ring.core import arena, native, notices
 from keras_ring.jax import ordering
 
+_THREADS_OF_RANK, _THREADS_OF_JAX = "OMP_NUM_THREADS", "PJRT_NPROC"
 _START, _DONE = "keras_ring_start", "keras_ring_done"
 _TICKET = jax.core.ShapedArray((), np.dtype(np.int32))
 
 
 def install() -> None:
-    """Prepares a start of a job."""
+    """Prepares a start of a job.
+
+    A rank that the launcher has given some threads tells JAX of them: without
+    that, each rank computes with as many threads as the host has cores. JAX
+    reads this when it computes for the first time.
+    """
+    threads = os.environ.get(_THREADS_OF_RANK)
+    if threads:
+        os.environ.setdefault(_THREADS_OF_JAX, threads)
     _install_arena()
 
 

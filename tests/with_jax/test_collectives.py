@@ -59,6 +59,17 @@ def test_wrong_calls_are_told():
             assert text in found[name][1], found[name]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_rank_has_the_threads_that_it_was_given(count):
+    result = run_ranks(
+        rank_collectives.threads,
+        2,
+        fresh=True,
+        env={"OMP_NUM_THREADS": str(count)},
+    )
+    assert result.values == [count] * 2
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_who_leaves_has_run_its_programs(at_end):
     result = run_ranks(rank_collectives.leaving, 3, args=(at_end,), fresh=True)
