@@ -252,11 +252,11 @@ def alltoall(
         _run_leaves(
             Kind.alltoall,
             [each],
-            name if name is None or len(leaves) == 1 else f"{name}/{place}",
+            name if name is None or len(leaves) == 1 else f"{name}/{index}",
             process_set,
             rows=(each.shape[0],),
         )[0]
-        for place, each in enumerate(leaves)
+        for index, each in enumerate(leaves)
     ]
     return jax.tree.unflatten(treedef, found)
 

@@ -311,8 +311,8 @@ def _reducescatter_gradient(
 def _rows_before(rows: int, process_set: ProcessSet) -> int:
     """Returns how many rows `reducescatter` gives to the ranks before this."""
     return sum(
-        reduction_calls.scattered_rows(rows, place, process_set.size())
-        for place in range(process_set.rank())
+        reduction_calls.scattered_rows(rows, index, process_set.size())
+        for index in range(process_set.rank())
     )
 
 

@@ -69,8 +69,8 @@ class StepDigests:
         digests: list[Tensor] = [tf.constant(0, tf.int64)] * _TENSORS
         found = _digests(batch)
         self._num_places = max(self._num_places, min(len(found), _TENSORS))
-        for place, digest in enumerate(found):
-            digests[place % _TENSORS] += digest
+        for index, digest in enumerate(found):
+            digests[index % _TENSORS] += digest
         return self._states[xla.is_tracing()].note(tf.stack(digests))
 
     def require_same(self, name: str) -> None:

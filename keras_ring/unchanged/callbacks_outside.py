@@ -161,9 +161,9 @@ class _OnRankZero(RankZeroOnly):
         after = _state_of(self.model, all_of_it)
         metrics, weights = (
             {
-                place: compat.as_numpy(variables[place])
-                for place, digest in enumerate(now)
-                if len(earlier) == len(now) and digest != earlier[place]
+                index: compat.as_numpy(variables[index])
+                for index, digest in enumerate(now)
+                if len(earlier) == len(now) and digest != earlier[index]
             }
             for variables, earlier, now in (
                 (_metrics(self.model), before.metrics, after.metrics),

@@ -209,16 +209,16 @@ class Call:
         for variable, value in zip(found.sums, before, strict=True):
             variable.assign(value + next(totals))
         unknown = []
-        for place, possible in enumerate(found.ways):
+        for index, possible in enumerate(found.ways):
             if Way.MEAN in possible:
-                leaves[place] = next(totals)
+                leaves[index] = next(totals)
             if Way.SUM in possible and len(possible) > 1:
                 unknown.append(next(totals))
             elif Way.SUM in possible:
-                leaves[place] = next(totals)
+                leaves[index] = next(totals)
             if Way.ROWS in possible:
-                leaves[place] = gathers.allgather(
-                    leaves[place], name=f"auto/{self._name}/rows/{place}"
+                leaves[index] = gathers.allgather(
+                    leaves[index], name=f"auto/{self._name}/rows/{index}"
                 )
         return tf.nest.pack_sequence_as(returned, leaves), unknown
 
@@ -247,11 +247,11 @@ class Call:
         found = self._known()
         sums = iter(unknown)
         results = tf.nest.flatten(returned)
-        for place, possible in enumerate(before.ways):
+        for index, possible in enumerate(before.ways):
             if len(possible) > 1:
                 total = next(sums)
-                if found.ways[place] == {Way.SUM}:
-                    results[place] = total
+                if found.ways[index] == {Way.SUM}:
+                    results[index] = total
         return tf.nest.pack_sequence_as(returned, results)
 
     def _compare(self) -> None:
@@ -293,8 +293,8 @@ def _dtypes_of(function: Any, arguments: Structure) -> list[tf.DType | None]:
     if signature is not None:
         declared = tf.nest.flatten(signature)
         if len(declared) >= len(tf.nest.flatten(args)):
-            for place in range(len(tf.nest.flatten(args))):
-                found[place] = getattr(declared[place], "dtype", None)
+            for index in range(len(tf.nest.flatten(args))):
+                found[index] = getattr(declared[index], "dtype", None)
     return found
 
 

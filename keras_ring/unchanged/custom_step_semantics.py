@@ -166,15 +166,15 @@ class Comparison:
             for w, p in zip(whole, parts, strict=True)
         ]
         decided = []
-        for place, both in enumerate(zip(*found, strict=True)):
-            value = whole[1].returned[place]
+        for index, both in enumerate(zip(*found, strict=True)):
+            value = whole[1].returned[index]
             possible = _preferred(both[0] & both[1], value)
-            if not self._is_tensor[place]:
+            if not self._is_tensor[index]:
                 possible = frozenset({Way.SAME})
             if not possible:
                 raise AutoError(
                     f"{script.line()} trains by {self._name!r}, which returns "
-                    f"something (at place {place}, of shape {value.shape}) "
+                    f"something (at index {index}, of shape {value.shape}) "
                     "that is neither a mean nor a sum over the rows of its "
                     "batch, nor one value for each, so that of the parts does "
                     "not make that of the whole. The result of a metric is "

@@ -100,7 +100,7 @@ class KeptState:
         found: dict[int, list[Possible]] = {}
         if values:
             of_each = state_semantics.possible(values, share, num_bytes, _NAME)
-            for place, (each, ways) in enumerate(
+            for index, (each, ways) in enumerate(
                 zip(whole.assigned, of_each, strict=True)
             ):
                 of_variable = found.setdefault(id(each.variable), [])
@@ -109,7 +109,7 @@ class KeptState:
                     ways = state_semantics.both(known[len(of_variable)], ways)
                 if not ways:
                     return state_advice.of_no_way(
-                        self._model, each.variable, values[place], number
+                        self._model, each.variable, values[index], number
                     )
                 of_variable.append(ways)
         self._ways.update(found)
@@ -222,11 +222,11 @@ class KeptState:
         ]
         of_part = {id(each.variable): each for each in part.changed}
         wrong = np.zeros(len(variables) + 1)
-        for place, variable in enumerate(variables):
+        for index, variable in enumerate(variables):
             w, p = on_whole.get(id(variable)), of_part.get(id(variable))
             if w is None and p is None:
                 continue
-            wrong[place] = w is None or p is None or not _is_near(w, p)
+            wrong[index] = w is None or p is None or not _is_near(w, p)
         wrong = arrays.allreduce(
             wrong,
             reduce_ops.Max,

@@ -74,11 +74,11 @@ def possible(
         name=f"{name}/sums",
     )
     order = list(Way)
-    for place, i in enumerate(summed):
+    for index, i in enumerate(summed):
         for way, found in (
             (Way.SAME, parts[i]),
-            (Way.SUM, np.asarray(totals[2 * place])),
-            (Way.MEAN, np.asarray(totals[2 * place + 1])),
+            (Way.SUM, np.asarray(totals[2 * index])),
+            (Way.MEAN, np.asarray(totals[2 * index + 1])),
         ):
             wrong[i, order.index(way)] = _differs(
                 whole[i], found, tolerances[i], scale

@@ -102,11 +102,11 @@ def possible(
     tried = [
         _Tried(
             values,
-            sums[2 * place : 2 * place + 2],
-            (-ends[2 * place + 1], ends[2 * place]),
+            sums[2 * index : 2 * index + 2],
+            (-ends[2 * index + 1], ends[2 * index]),
             num_bytes,
         )
-        for place, values in enumerate(assigned)
+        for index, values in enumerate(assigned)
     ]
     left = _reduced(
         [np.array([each.left() for each in tried])],

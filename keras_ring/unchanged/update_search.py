@@ -113,8 +113,8 @@ def variables_of(
     with tracing(name):
         concrete = function.get_concrete_function(*arguments)
     places = {
-        id(outer): place
-        for place, (outer, _) in enumerate(concrete.graph.captures)
+        id(outer): index
+        for index, (outer, _) in enumerate(concrete.graph.captures)
     }
     variables = {id(each): each for each in concrete.variables}
     return sorted(

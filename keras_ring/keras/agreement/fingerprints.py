@@ -61,12 +61,12 @@ class Pieces:
 
     def __init__(self, variables: Iterable[Variable]) -> None:
         found: list[tuple[Piece, int]] = []
-        for place, variable in enumerate(variables):
+        for index, variable in enumerate(variables):
             size = backend.num_bytes(variable) or 0
             for begin in range(0, max(1, size), _PIECE):
                 end = min(begin + _PIECE, size)
                 is_one = size <= _PIECE
-                piece = Piece(place) if is_one else Piece(place, begin, end)
+                piece = Piece(index) if is_one else Piece(index, begin, end)
                 found.append((piece, end - begin + _BYTES_OF_A_READ))
         # Shuffled in the same way on all ranks, so that consecutive pieces are
         # of all kinds of variables, not of the optimizer's slots alone.

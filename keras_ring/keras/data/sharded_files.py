@@ -111,15 +111,15 @@ def _paths(files: str | Sequence[str | os.PathLike[str]]) -> list[str]:
 def _counted(read: Callable[[Tensor], Dataset], paths: list[str]) -> list[int]:
     """Returns the number of elements of each file, counted on one rank each."""
     mine = {
-        place: _length(read(tf.constant(paths[place])))
-        for place in range(topology.rank(), len(paths), topology.size())
+        index: _length(read(tf.constant(paths[index])))
+        for index in range(topology.rank(), len(paths), topology.size())
     }
     if topology.size() == 1:
-        return [mine[place] for place in range(len(paths))]
+        return [mine[index] for index in range(len(paths))]
     of_all: dict[int, int] = {}
     for counted in allgather_object(mine, "data/files"):
         of_all.update(counted)
-    return [of_all[place] for place in range(len(paths))]
+    return [of_all[index] for index in range(len(paths))]
 
 
 def _length(dataset: Dataset) -> int:

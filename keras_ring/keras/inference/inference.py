@@ -194,8 +194,8 @@ def _in_order(
     sizes_by_rank = allgather_object(sizes, "predict/sizes", process_set)
     order = _order(sizes_by_rank)
     gathered = [
-        _gathered(leaf, f"predict/{place}", process_set)[order]
-        for place, leaf in enumerate(leaves)
+        _gathered(leaf, f"predict/{index}", process_set)[order]
+        for index, leaf in enumerate(leaves)
     ]
     return backend.pack(own_part, gathered)
 

@@ -87,5 +87,5 @@ def _places(optimizer: Optimizer) -> dict[str, int]:
     The keys are the unique ids of the variables.
     """
     if hasattr(optimizer, "_slots"):
-        return {key: place for place, key in enumerate(optimizer._slots)}
+        return {key: index for index, key in enumerate(optimizer._slots)}
     return dict(getattr(optimizer, "_index_dict", {}))

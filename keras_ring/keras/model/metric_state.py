@@ -167,19 +167,19 @@ def _problem(
         for variable, value in zip(metric.variables, before, strict=False):
             variable.assign(value)
     is_sum = True
-    for place, variable in enumerate(metric.variables):
+    for index, variable in enumerate(metric.variables):
         if compat.aggregation(variable) != "sum":
             is_sum = False
             continue
-        values = [np.asarray(s[place], np.float64) for s in (one, two, both)]
+        values = [np.asarray(s[index], np.float64) for s in (one, two, both)]
         scale = max(float(np.max(np.abs(v), initial=0.0)) for v in values)
-        if np.any(start[place]) or not np.allclose(
+        if np.any(start[index]) or not np.allclose(
             values[0] + values[1],
             values[2],
             rtol=0.0,
             atol=_TOLERANCE * scale,
         ):
-            return _text(variable, start[place], values)
+            return _text(variable, start[index], values)
     if is_sum:
         object.__setattr__(metric, _IS_SUM, True)
     return None

@@ -97,8 +97,8 @@ def owned_variables(
         )
     }
     return [
-        place
-        for place, variable in enumerate(state_variables(model, optimizers))
+        index
+        for index, variable in enumerate(state_variables(model, optimizers))
         if id(variable) in owned or is_local(variable, found)
     ]
 
@@ -174,7 +174,7 @@ def write_arrays(
 
 def numbered(arrays: Iterable[npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     """Returns arrays by their indices, as names for `write_arrays`."""
-    return {str(place): array for place, array in enumerate(arrays)}
+    return {str(index): array for index, array in enumerate(arrays)}
 
 
 def read_bytes(
@@ -193,7 +193,7 @@ def in_order(
     contents: Mapping[str, npt.NDArray[Any]],
 ) -> list[npt.NDArray[Any]]:
     """Returns the arrays in the order that they had in `numbered`."""
-    return [contents[str(place)] for place in range(len(contents))]
+    return [contents[str(index)] for index in range(len(contents))]
 
 
 def assign_bytes(

@@ -191,8 +191,8 @@ def _clock(errors: Sequence[int | None]) -> str:
 
 def _by_host(analysis: Analysis) -> Mapping[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for place, rank in enumerate(analysis.timeline.ranks):
-        found.setdefault(rank.host, []).append(place)
+    for index, rank in enumerate(analysis.timeline.ranks):
+        found.setdefault(rank.host, []).append(index)
     return found
 
 
