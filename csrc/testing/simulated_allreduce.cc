@@ -20,7 +20,7 @@ namespace {
 
 // The ranks of a host, which take their time and have no values. Their tensors
 // are direct, or go through slots.
-class SimulatedHost final : public LowerLevel, private SumMethod {
+class SimulatedHost final : public InnerLevel, private SumMethod {
  public:
   SimulatedHost(const SimulatedJob& job, const std::vector<Range>& parts,
                 int64_t depth, bool direct, bool has_helper, char* results)

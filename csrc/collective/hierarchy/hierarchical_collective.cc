@@ -34,8 +34,8 @@ int RootAbove(int value, int degree) {
   }
 }
 
-ChunkBarrierOptions WithBells(ChunkBarrierOptions options,
-                              const HostGroup& group) {
+ChunkBarrierOptions WithDoorbells(ChunkBarrierOptions options,
+                                  const HostGroup& group) {
   for (int i = 0; i < group.size(); ++i) {
     options.bells.push_back(&group.data_bell(i));
   }
@@ -129,7 +129,7 @@ HierarchicalCollective::HierarchicalCollective(
       meter_(meter),
       slots_(*group_, options.stage),
       barrier_(HostPage::Progress(*group_), group_->global_ranks(),
-               group_->local_rank(), WithBells(options.barrier, *group_),
+               group_->local_rank(), WithDoorbells(options.barrier, *group_),
                meter),
       places_(*group_, HostPage::Tables(*group_)),
       streams_{barrier_,

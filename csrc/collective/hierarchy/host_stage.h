@@ -85,7 +85,7 @@ class HostSlots {
 };
 
 // The run of one collective.
-class HostStage final : public LowerLevel, public PlanEvents {
+class HostStage final : public InnerLevel, public PlanEvents {
  public:
   // All references must outlive the object. `places`: this rank has published
   // the places of the row's tensors in it; null: all tensors go through the
@@ -111,7 +111,7 @@ class HostStage final : public LowerLevel, public PlanEvents {
     return has_read_ && barrier_.AllHaveDone(Phase::kUnpacked, last());
   }
 
-  // LowerLevel:
+  // InnerLevel:
   bool IsReady(int64_t step) const override;
   void StartReduce(int64_t step, char* sums) override;
   bool HasReduced(int64_t step) override;

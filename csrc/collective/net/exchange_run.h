@@ -25,9 +25,9 @@ namespace keras_ring {
 // which one rank exchanges for all, or of the sums of a smaller group of hosts,
 // by another exchange. The exchange sends its sums. For schedules with
 // `covers`.
-class LowerLevel {
+class InnerLevel {
  public:
-  virtual ~LowerLevel() = default;
+  virtual ~InnerLevel() = default;
   // Returns whether the values of a step are all there, and the memory for its
   // results is free.
   virtual bool IsReady(int64_t step) const = 0;
@@ -53,7 +53,7 @@ struct ExchangeBinding {
   std::vector<int> ranks = {};
   // If true, values and results are staged. Compressed ones are in any case.
   bool staged = false;
-  LowerLevel* below = nullptr;  // null: each rank exchanges its own values
+  InnerLevel* below = nullptr;  // null: each rank exchanges its own values
   // the number of levels below
   int level = 0;
   // If true, an exchange above folds what this rank would fold, and provides
@@ -61,7 +61,7 @@ struct ExchangeBinding {
   bool is_below = false;
 };
 
-class ExchangeRun final : public LowerLevel {
+class ExchangeRun final : public InnerLevel {
  public:
   // `scratch` must have no other user meanwhile.
   ExchangeRun(const ExchangeSchedule& schedule, const ExchangeBinding& binding,
@@ -78,7 +78,7 @@ class ExchangeRun final : public LowerLevel {
   // The number of steps whose results are all there.
   int64_t num_done() const { return done_; }
 
-  // LowerLevel, for the exchange above:
+  // InnerLevel, for the exchange above:
   bool IsReady(int64_t step) const override;
   void StartReduce(int64_t step, char* sums) override;
   bool HasReduced(int64_t step) override { return step < reduced_; }
@@ -173,7 +173,7 @@ class ExchangeRun final : public LowerLevel {
   const FoldMethod& method_;
   const Spans& row_;
   const std::vector<int> ranks_;
-  LowerLevel* const below_;
+  InnerLevel* const below_;
   const int level_;
   const bool is_below_;
   const bool staged_;

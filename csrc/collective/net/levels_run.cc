@@ -135,11 +135,11 @@ class GroupPlan {
 LevelsRun::LevelsRun(const std::vector<Group>& groups,
                      const std::vector<int>& ranks,
                      const std::vector<Range>& chunks, const LevelsShape& shape,
-                     LowerLevel& below, const FoldMethod& method,
+                     InnerLevel& below, const FoldMethod& method,
                      const Spans& row, std::deque<ScratchBuffer>& scratch,
                      const Meter& meter) {
   std::vector<Range> covers = chunks;
-  LowerLevel* level_below = &below;
+  InnerLevel* level_below = &below;
   int64_t lag = shape.lag;
   for (size_t level = 0; level_below != nullptr; ++level) {
     const Group& group = groups[level];

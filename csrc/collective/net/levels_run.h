@@ -54,7 +54,7 @@ class LevelsRun {
   // object.
   LevelsRun(const std::vector<Group>& groups, const std::vector<int>& ranks,
             const std::vector<Range>& chunks, const LevelsShape& shape,
-            LowerLevel& below, const FoldMethod& method, const Spans& row,
+            InnerLevel& below, const FoldMethod& method, const Spans& row,
             std::deque<ScratchBuffer>& scratch, const Meter& meter);
 
   // See ExchangeRun.

@@ -311,7 +311,7 @@ TEST(ExchangeRunTest, GivesTheSameBitsWhateverTheShapeAndNeverStandsStill) {
 
 // A lowest level without others: sums are its values. `direct`: results go into
 // the outputs, and nowhere else.
-class OneRank final : public LowerLevel, private SumMethod {
+class OneRank final : public InnerLevel, private SumMethod {
  public:
   OneRank(const Spans& row, const std::vector<Range>& chunks, int64_t lag,
           const FoldMethod& method, bool direct)
