@@ -18,6 +18,7 @@ from keras_ring.callbacks import (
     ModelCheckpoint,
 )
 from keras_ring.core import arrays, reduce_ops
+from keras_ring.core.rank_zero import Outcome
 from keras_ring.errors import CheckpointError
 from keras_ring.keras.agreement import fingerprints, time_budget
 from keras_ring.keras.checkpoint import saved_files as files
@@ -1077,8 +1078,8 @@ class TestModelCheckpoint:
         ring.rank = 1
         shared = []
         monkeypatch.setattr(
-            "keras_ring.keras.checkpoint.rank_zero.broadcast_object",
-            lambda obj, name: shared.append(obj) or (0.5, None),
+            "keras_ring.core.rank_zero.broadcast_object",
+            lambda obj, name: shared.append(obj) or Outcome(result=0.5),
         )
         callback = ModelCheckpoint(tmp_path / "m.keras", save_best_only=True)
         callback.set_model(make_model("built"))
@@ -1086,7 +1087,7 @@ class TestModelCheckpoint:
         callback.on_epoch_end(0, {"val_loss": 0.25})
         # What rank 0 found is the best of all.
         assert callback.best == 0.5
-        assert shared == [(None, None)]
+        assert shared == [None]
         assert list(tmp_path.iterdir()) == []
 
 
@@ -1099,7 +1100,7 @@ class TestBackupAndRestore:
         self, ring, monkeypatch, tmp_path, settings, count
     ):
         monkeypatch.setattr(
-            "keras_ring.keras.checkpoint.rank_zero.broadcast_object",
+            "keras_ring.core.rank_zero.broadcast_object",
             lambda obj, name: obj,
         )
         model = make_model("built")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import keras_ring as kr
-from keras_ring import core, torch
+from keras_ring import core, jax, torch
 from tests.documented import own_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -240,4 +240,10 @@ def of(package):
 def test_the_reference_has_each_public_name_once():
     found = documented()
     assert len(found) == len(set(found))
-    assert set(found) == {*public(), *of(core), *of(torch), "ray.run"}
+    assert set(found) == {
+        *public(),
+        *of(core),
+        *of(jax),
+        *of(torch),
+        "ray.run",
+    }
