@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/logging.h"
 #include "csrc/base/status.h"
 #include "csrc/testing/run_ranks.h"
@@ -373,29 +375,39 @@ void IdleLimit(const TransportFactory& factory) {
 }
 
 // A peer that is slow, but never silent for the limit, is waited for: one
-// Run of 600 ms under a limit of 300 ms.
-void SlowIsNotIdle(const TransportFactory& factory) {
-  Group group = factory(2, milliseconds(300));
+// Run of 600 ms under a limit of 300 ms. Returns whether the peer was as slow
+// as that, and not held up by a busy machine for so long that it was silent.
+bool SlowIsNotIdle(const TransportFactory& factory, bool is_last) {
+  constexpr milliseconds kLimit(300), kPause(50);
+  Group group = factory(2, kLimit);
   constexpr size_t kSegments = 10;
+  std::atomic<bool> was_silent{false};
+  std::array<Status, 2> ends;
+  TimePoint released = std::chrono::steady_clock::now();
   RunRanks(2, [&](int rank) {
     std::vector<uint8_t> out(kSegments), in(kSegments);
     SendReceivePlan duplex = Whole(1, 1 - rank, out, 1 - rank, in, 1);
     if (rank == 1) {
       // One after the other, with a pause before each.
-      duplex.advance = [](SendReceivePlan& plan) {
+      duplex.advance = [&](SendReceivePlan& plan) {
         Outgoing& outgoing = plan.outgoing[0];
         if (outgoing.released > outgoing.sent) return;
-        const auto until = std::chrono::steady_clock::now() + milliseconds(50);
+        const TimePoint until = std::chrono::steady_clock::now() + kPause;
         while (std::chrono::steady_clock::now() < until) {
           std::this_thread::yield();
         }
+        const TimePoint now = std::chrono::steady_clock::now();
+        if (now - released > kLimit / 2) was_silent = true;
+        released = now;
         ++outgoing.released;
       };
       duplex.outgoing[0].released = 0;
     }
-    Status status = group[rank]->Run(duplex);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    ends[rank] = group[rank]->Run(duplex);
   });
+  if (was_silent && !is_last) return false;
+  for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.ToString();
+  return true;
 }
 
 // A plan of `events` alone, until so many have happened.
@@ -464,7 +476,9 @@ void RunTransportConformance(const TransportFactory& factory,
   AbortWhileWaiting(factory);
   AbortBeforeRun(factory);
   IdleLimit(factory);
-  SlowIsNotIdle(factory);
+  constexpr int kTrials = 5;
+  int trial = 1;
+  while (!SlowIsNotIdle(factory, trial == kTrials)) ++trial;
   EventsAreWaitedFor(factory);
   EventsThatFailEndTheRun(factory);
 }
