@@ -301,9 +301,12 @@ def _reduced(
             each.shape[0] // members + (place < each.shape[0] % members)
             for each in leaves
         )
-    # Other reductions do not commute with factors.
-    before, after = factors if op in SCALED else (1.0, 1.0)
-    if op not in SCALED:
+    # Other reductions do not commute with factors, and integers lose digits.
+    is_fused = op in SCALED and all(
+        jnp.issubdtype(each.dtype, jnp.floating) for each in leaves
+    )
+    before, after = factors if is_fused else (1.0, 1.0)
+    if not is_fused:
         leaves = [_times(each, factors[0]) for each in leaves]
     results = _run_leaves(
         kind,
@@ -316,7 +319,7 @@ def _reduced(
         compression=number,
         rows=rows,
     )
-    if op not in SCALED:
+    if not is_fused:
         results = [_times(each, factors[1]) for each in results]
     return jax.tree.unflatten(treedef, results)
 
@@ -324,6 +327,9 @@ def _reduced(
 def _times(array: Any, factor: float) -> Any:
     if factor == 1.0:
         return array
+    if not jnp.issubdtype(array.dtype, jnp.floating) and factor.is_integer():
+        # Exact, where JAX has no float64.
+        return array * jnp.asarray(int(factor), array.dtype)
     return (array * factor).astype(array.dtype)
 
 

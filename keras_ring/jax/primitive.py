@@ -139,24 +139,24 @@ def _tangents(
 ) -> tuple[_Arrays, _Arrays]:
     results = bind(call, primals)
     _require_linear(call)
-    # Other ranks may have tangents that are not zero.
-    places = [
-        place
-        for place, primal in enumerate(primals)
-        if jnp.issubdtype(jnp.result_type(primal), jnp.inexact)
+    # Which of them are zero follows from the program, so all ranks agree.
+    moving = [
+        index
+        for index, tangent in enumerate(tangents)
+        if not isinstance(tangent, ad.Zero)
     ]
     of_results = [
         ad.Zero(jax.typeof(each).to_tangent_aval()) for each in results
     ]
-    if places:
-        sent = [ad.instantiate_zeros(tangents[place]) for place in places]
-        rows = tuple(call.rows[place] for place in places if call.rows)
+    if moving:
+        sent = [tangents[index] for index in moving]
+        rows = tuple(call.rows[index] for index in moving if call.rows)
         of_tangents = dataclasses.replace(
             call, name=f"{call.name}/tangent", rows=rows
         )
         found = bind(of_tangents, sent)
-        for place, each in zip(places, found, strict=True):
-            of_results[place] = each
+        for index, each in zip(moving, found, strict=True):
+            of_results[index] = each
     return results, of_results
 
 

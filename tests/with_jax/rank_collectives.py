@@ -100,6 +100,22 @@ def factors_and_compression():
         assert (reduce(jnp.full(3, rank + 1.0)) == total).all()
     for _mode, reduce in _modes(largest):
         assert reduce(jnp.array([rank, 7])).tolist() == [2 * (size - 1), 14]
+    for factor, wanted in ((2.0, 2 * size), (2.5, 2 * size + size // 2)):
+        for mode, reduce in _modes(
+            lambda x, factor=factor: kr.allreduce(
+                x, kr.Sum, postscale_factor=factor
+            )
+        ):
+            got = reduce((jnp.int32(1), jnp.float32(1)))
+            assert int(got[0]) == wanted, (mode, got, wanted)
+            assert float(got[1]) == factor * size
+    exact = kr.allreduce(
+        jnp.array([2**30 + 1]),
+        kr.Max,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    )
+    assert int(exact[0]) == 2**30 + 1
     for _mode, reduce in _modes(rounded):
         got = reduce(jnp.full(3, 1 + 2**-12))
         assert got.dtype == jnp.float64 and (got == 1).all()
@@ -205,6 +221,20 @@ def derivatives():
         jax.hessian(lambda x: (kr.allreduce(x, kr.Sum) ** 2).sum())
     )
     assert np.allclose(hessian(values), 2 * size * size * np.eye(2))
+    # What does not depend on it may be beside what does.
+    for mode, grad in _modes(
+        jax.grad(
+            lambda x: kr.allreduce((jnp.ones(3), x, x.sum()), kr.Sum)[1].sum()
+        )
+    ):
+        assert (grad(values) == size).all(), mode
+    both = jax.grad(
+        lambda x, y: kr.allgather((x, y))[1].sum() * 2, argnums=(0, 1)
+    )
+    assert [each.tolist() for each in both(values, values)] == [
+        [0.0, 0.0],
+        [2.0 * size] * 2,
+    ]
     # An integer has none, and may be beside what has one.
     grad = jax.grad(lambda x: kr.allreduce((x, jnp.arange(3)), kr.Sum)[0].sum())
     assert (grad(values) == size).all()
