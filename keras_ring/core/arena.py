@@ -57,7 +57,7 @@ def _may_have_several_ranks() -> bool:
 
 def _size_of_engine() -> int:
     """Returns the number of processes that an engine has started, or 0."""
-    found = known.place_among_several(os.environ)
+    found = known.identity_among_several(os.environ)
     return found[1].size or 0 if found else 0
 
 

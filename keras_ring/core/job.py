@@ -143,7 +143,7 @@ def init(
 def _require_one_process() -> None:
     """Raises an error if this process would be one of several ranks."""
     size = os.environ.get(contract.SIZE)
-    if size == "1" or not (size or known.place_among_several(os.environ)):
+    if size == "1" or not (size or known.identity_among_several(os.environ)):
         return
     raise errors.ConfigurationError(
         "`multiprocessing` has started this process, and runs the first lines "

@@ -20,7 +20,7 @@ from keras_ring.core.engines.invitations import (
     invite,
     own_addresses,
 )
-from keras_ring.core.engines.known import ENGINES, place_among_several
+from keras_ring.core.engines.known import ENGINES, identity_among_several
 from keras_ring.core.engines.rank_settings import rank_settings
 from keras_ring.errors import ConfigurationError, StartError
 
@@ -98,10 +98,10 @@ def test_the_table_above_is_whole():
 @pytest.mark.parametrize("name", STARTED)
 def test_places(name):
     variables, size, rank = STARTED[name]
-    engine, place = place_among_several({"HOME": "/", **variables})
-    assert engine.name == place.engine == name
-    assert (place.size, place.rank) == (size, rank)
-    for variable, value in place.variables.items():
+    engine, identity = identity_among_several({"HOME": "/", **variables})
+    assert engine.name == identity.engine == name
+    assert (identity.size, identity.rank) == (size, rank)
+    for variable, value in identity.variables.items():
         assert variables[variable] == value
 
 
@@ -114,7 +114,7 @@ def test_several_processes_do_not_train_alone(name):
     with pytest.raises(StartError) as refused:
         settings_of(environment)
     text = str(refused.value)
-    for variable, value in place_among_several(environment)[
+    for variable, value in identity_among_several(environment)[
         1
     ].variables.items():
         assert f"{variable}={value}" in text
@@ -239,7 +239,7 @@ def test_one_process_is_no_matter(environment):
 
 def test_the_engine_that_is_nearest_counts():
     def engine(environment):
-        return place_among_several(environment)[1].engine
+        return identity_among_several(environment)[1].engine
 
     both = {**SLURM, **STARTED["mpirun (Open MPI)"][0]}
     assert engine(both) == "mpirun (Open MPI)"
@@ -260,7 +260,7 @@ def test_the_engine_that_is_nearest_counts():
 def test_the_only_process_of_an_engine_in_something_larger(nearer):
     for around in ({"SLURM_NTASKS": "4"}, {"JOB_COMPLETION_INDEX": "2"}):
         assert settings_of({**nearer, **around}) == {}
-    assert place_among_several({**nearer, **SLURM})[1].rank == 3
+    assert identity_among_several({**nearer, **SLURM})[1].rank == 3
 
 
 def test_a_script_of_sbatch_is_no_task():

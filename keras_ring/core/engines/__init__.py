@@ -1,10 +1,10 @@
 """Engines: what else starts processes, and how these become ranks of a job.
 
-An engine is one class, or one row of a table. It reads the place of a process
-among those that were started together, and connects them if it has the means.
-This package does not import TensorFlow.
+An engine is one class, or one row of a table. It reads the size and the
+rank of a process among those that were started together, and connects them if
+it has the means. This package does not import TensorFlow.
 
-process_identity  the place of a process, and what an engine is
+process_identity  the identity of a process, and what an engine is
 variables      engines that have a variable for each number
 kubernetes     Indexed Jobs, and systems that are built on them
 tf_config      clusters that are described in `TF_CONFIG`

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from keras_ring.core.engines import kubernetes, mpi, variables
-from keras_ring.core.engines.process_identity import Engine, Place
+from keras_ring.core.engines.process_identity import Engine, ProcessIdentity
 from keras_ring.core.engines.slurm import SlurmEngine
 from keras_ring.core.engines.tf_config import TfConfigEngine
 
@@ -27,25 +27,27 @@ ENGINES: tuple[Engine, ...] = (
 )
 
 
-def place_among_several(
+def identity_among_several(
     environment: Mapping[str, str],
-) -> tuple[Engine, Place] | None:
-    """Returns the place of a process that was started with others.
+) -> tuple[Engine, ProcessIdentity] | None:
+    """Returns the identity of a process that was started with others.
 
     Args:
         environment: Environment of the process.
 
     Returns:
-        The first engine that has started more than one process, and the place
-        that it reads, or `None` if there is none. An engine that does not tell
-        the number of processes, or the index of this one, counts only if no
-        other engine says that this is the only process.
+        The first engine that has started more than one process, and what it
+        says of this one, or `None` if there is none. An engine that does not
+        tell the number of processes, or the index of this one, counts only if
+        no other engine says that this is the only process.
     """
-    told = [(engine, engine.place(environment)) for engine in ENGINES]
-    alone = any(place is not None and place.size == 1 for _, place in told)
-    for engine, place in told:
-        if place is None or place.size == 1:
+    told = [(engine, engine.identify(environment)) for engine in ENGINES]
+    alone = any(
+        identity is not None and identity.size == 1 for _, identity in told
+    )
+    for engine, identity in told:
+        if identity is None or identity.size == 1:
             continue
-        if not alone or None not in (place.size, place.rank):
-            return engine, place
+        if not alone or None not in (identity.size, identity.rank):
+            return engine, identity
     return None

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from keras_ring.core.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines.process_identity import (
+    Engine,
+    ProcessIdentity,
+    number,
+)
 from keras_ring.core.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
@@ -23,12 +27,14 @@ class IndexedJob(Engine):
 
     name: str = "Kubernetes (Indexed Job)"
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
         """Returns the index of the pod."""
         index = number(environment, _INDEX)
         if index is None:
             return None
-        return Place(
+        return ProcessIdentity(
             engine=self.name,
             size=None,
             rank=index,
@@ -48,17 +54,19 @@ class TrainJob(Engine):
 
     name: str = "Kubernetes (Kubeflow TrainJob)"
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place of the node, which runs this process only."""
-        place = _NODES.place(environment)
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity of the node, which runs this process only."""
+        identity = _NODES.identify(environment)
         per_node = environment.get(_PER_NODE, "1")
-        if place is None or per_node in ("1", "auto"):
-            return place
-        return Place(
+        if identity is None or per_node in ("1", "auto"):
+            return identity
+        return ProcessIdentity(
             engine=self.name,
             size=None,
             rank=None,
-            variables={**place.variables, _PER_NODE: per_node},
+            variables={**identity.variables, _PER_NODE: per_node},
             advice="Set numProcPerNode to 1: this container starts one process "
             "only.",
         )
@@ -82,13 +90,15 @@ class LeaderWorkerSet(Engine):
 
     name: str = "Kubernetes (LeaderWorkerSet)"
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place in the group."""
-        place = _GROUP.place(environment)
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity in the group."""
+        identity = _GROUP.identify(environment)
         leader = environment.get("LWS_LEADER_ADDRESS", "")
-        if place is None or not leader:
-            return place
-        return replace(place, address=f"{leader}:{_PORT}")
+        if identity is None or not leader:
+            return identity
+        return replace(identity, address=f"{leader}:{_PORT}")
 
 
 _GROUP = VariableEngine(

@@ -12,7 +12,7 @@ from keras_ring import errors
 from keras_ring._typing import Communicator
 from keras_ring.core.engines import invitations
 from keras_ring.core.engines.invitations import Invitation, Meeting
-from keras_ring.core.engines.process_identity import Place
+from keras_ring.core.engines.process_identity import ProcessIdentity
 from keras_ring.core.engines.variables import VariableEngine
 from keras_ring.protocol import contract
 
@@ -22,7 +22,7 @@ class MpiEngine(VariableEngine):
     """A launcher of MPI programs."""
 
     def meet(
-        self, place: Place, environment: Mapping[str, str]
+        self, identity: ProcessIdentity, environment: Mapping[str, str]
     ) -> contextlib.AbstractContextManager[Meeting]:
         """Brings the processes of `MPI.COMM_WORLD` together.
 
@@ -30,9 +30,9 @@ class MpiEngine(VariableEngine):
             StartError: If mpi4py is missing, or uses another MPI than this
                 launcher.
         """
-        found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
+        found = ", ".join(f"{k}={v}" for k, v in identity.variables.items())
         started = (
-            f"This process is rank {place.rank} of {place.size} that "
+            f"This process is rank {identity.rank} of {identity.size} that "
             f"{self.name} has started ({found})"
         )
         try:
@@ -46,7 +46,7 @@ class MpiEngine(VariableEngine):
                 "that train alone."
             ) from None
         world = MPI.COMM_WORLD
-        if world.Get_size() != place.size:
+        if world.Get_size() != identity.size:
             library = MPI.Get_library_version().splitlines()[0]
             raise errors.StartError(
                 f"{started}; but mpi4py's COMM_WORLD has {world.Get_size()}. "
@@ -190,13 +190,15 @@ FLUX = MpiEngine(
 class Hydra(MpiEngine):
     """The launcher of MPICH and Intel MPI."""
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place, unless srun has set the same variables."""
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity, unless srun has set the same variables."""
         if "MPI_LOCALRANKID" not in environment and (
             "SLURM_STEP_ID" in environment
         ):
             return None
-        return super().place(environment)
+        return super().identify(environment)
 
 
 MPICH = Hydra(

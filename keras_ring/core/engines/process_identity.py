@@ -1,4 +1,4 @@
-"""The place of a process among those that were started together."""
+"""The identity of a process among those that were started together."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -8,8 +8,8 @@ from keras_ring.core.engines.invitations import Meeting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The place of this process, as an engine reads it.
+class ProcessIdentity:
+    """The size, the rank and so on of this process, as an engine reads them.
 
     Args:
         engine: Name of the engine.
@@ -17,7 +17,7 @@ class Place:
             `None` if the engine does not tell it.
         rank: Integer, the index of this process, or `None` if the engine does
             not tell it.
-        variables: The variables that the place was read from, with values.
+        variables: The variables that they were read from, with values.
         address: String `host:port` on which process 0 can serve the others,
             or `None` if the engine does not tell it.
         advice: String, how the user can supply what the engine does not tell.
@@ -37,17 +37,19 @@ class Engine:
     # Name of the engine for users.
     name: str
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place of this process, or `None` if it is not known."""
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns what the engine says of this process, or `None`."""
         raise NotImplementedError
 
     def meet(
-        self, place: Place, environment: Mapping[str, str]
+        self, identity: ProcessIdentity, environment: Mapping[str, str]
     ) -> AbstractContextManager[Meeting] | None:
         """Connects the processes by means of the engine.
 
         Args:
-            place: Place of this process, with a known size and rank.
+            identity: A `ProcessIdentity` with a known size and rank.
             environment: Environment of this process.
 
         Returns:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from keras_ring import errors
 from keras_ring._typing import Communicator
 from keras_ring.core.engines import invitations, job_key, known, mpi
-from keras_ring.core.engines.process_identity import Engine, Place
+from keras_ring.core.engines.process_identity import Engine, ProcessIdentity
 from keras_ring.protocol import contract
 
 
@@ -41,7 +41,7 @@ def rank_settings(
         elif environment.get(contract.SIZE):
             settings = _of_ours(environment)
         else:
-            found = known.place_among_several(environment)
+            found = known.identity_among_several(environment)
             settings = _of_engine(*found, environment, stack) if found else {}
         wanted = environment.get(contract.INTERFACE)
         if wanted and _uses_network({**environment, **settings}):
@@ -77,7 +77,7 @@ def _of_ours(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings if `KERAS_RING_SIZE` is set."""
     settings = {}
     if not environment.get(contract.RANK):
-        found = known.place_among_several(environment)
+        found = known.identity_among_several(environment)
         size = environment[contract.SIZE]
         if (
             found is not None
@@ -99,29 +99,33 @@ def _integer(text: str) -> int:
 
 def _of_engine(
     engine: Engine,
-    place: Place,
+    identity: ProcessIdentity,
     environment: Mapping[str, str],
     stack: contextlib.ExitStack,
 ) -> dict[str, str]:
-    found = ", ".join(f"{k}={v}" for k, v in place.variables.items())
-    which = "one" if place.rank is None else f"rank {place.rank}"
-    how_many = "several" if place.size is None else str(place.size)
+    found = ", ".join(f"{k}={v}" for k, v in identity.variables.items())
+    which = "one" if identity.rank is None else f"rank {identity.rank}"
+    how_many = "several" if identity.size is None else str(identity.size)
     started = (
-        f"This process is {which} of {how_many} that {place.engine} has "
+        f"This process is {which} of {how_many} that {identity.engine} has "
         f"started ({found})"
     )
     alone = f"Set {contract.SIZE}=1 if each process is to be a job of its own."
-    address = environment.get(contract.RENDEZVOUS) or place.address
-    if address is None and place.size is not None and place.rank is not None:
-        held = engine.meet(place, environment)
+    address = environment.get(contract.RENDEZVOUS) or identity.address
+    if (
+        address is None
+        and identity.size is not None
+        and identity.rank is not None
+    ):
+        held = engine.meet(identity, environment)
         if held is not None:
             return stack.enter_context(held).settings()
-    if place.size is None or place.rank is None or address is None:
-        advice = place.advice or (
+    if identity.size is None or identity.rank is None or address is None:
+        advice = identity.advice or (
             f"Start one process, `keras-ring run -np {how_many} -- python "
             f"...`, which starts the ranks; or set {contract.RENDEZVOUS} to an "
             "address and port of process 0, the same for all"
-            f"{'' if place.rank is not None else ', their rank'} and "
+            f"{'' if identity.rank is not None else ', their rank'} and "
             f"{contract.JOB_KEY_FILE}."
         )
         raise errors.StartError(
@@ -137,8 +141,8 @@ def _of_engine(
             f"file. {alone}"
         )
     return {
-        contract.SIZE: str(place.size),
-        contract.RANK: str(place.rank),
+        contract.SIZE: str(identity.size),
+        contract.RANK: str(identity.rank),
         contract.RENDEZVOUS: address,
         contract.JOB_KEY: key,
     }

@@ -13,7 +13,11 @@ from pathlib import Path
 from keras_ring import errors
 from keras_ring.core.engines import invitations
 from keras_ring.core.engines.invitations import Invitation, Meeting
-from keras_ring.core.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines.process_identity import (
+    Engine,
+    ProcessIdentity,
+    number,
+)
 from keras_ring.protocol import contract
 
 # A step is the processes of one srun.
@@ -32,15 +36,17 @@ class SlurmEngine(Engine):
 
     name: str = "srun (Slurm)"
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place in the step, or in an allocation without one."""
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity in the step, or in an allocation without one."""
         in_step = _STEP in environment
         size = "SLURM_STEP_NUM_TASKS" if in_step else "SLURM_NTASKS"
         names = [size, "SLURM_PROCID"] if in_step else [size]
         num_tasks = number(environment, size)
         if num_tasks is None:
             return None
-        return Place(
+        return ProcessIdentity(
             engine=self.name if in_step else "an allocation of Slurm",
             size=num_tasks,
             # In a script of sbatch this is 0, but the script is no task.
@@ -53,7 +59,7 @@ class SlurmEngine(Engine):
 
     @contextlib.contextmanager
     def meet(
-        self, place: Place, environment: Mapping[str, str]
+        self, identity: ProcessIdentity, environment: Mapping[str, str]
     ) -> Iterator[Meeting]:
         """Brings the tasks of a step together.
 
@@ -63,12 +69,12 @@ class SlurmEngine(Engine):
         Raises:
             StartError: If the file cannot be written, or does not appear.
         """
-        if place.size is None or place.rank is None:
-            raise ValueError(f"`place` must be whole. Received: {place}")
+        if identity.size is None or identity.rank is None:
+            raise ValueError(f"`identity` must be whole. Received: {identity}")
         path = _path(environment)
         with contextlib.ExitStack() as stack:
             listener = None
-            if place.rank == 0:
+            if identity.rank == 0:
                 invitation, listener = stack.enter_context(
                     invitations.invite(
                         environment,
@@ -78,10 +84,10 @@ class SlurmEngine(Engine):
                 _write(path, invitation.encode())
                 stack.callback(path.unlink, missing_ok=True)
             else:
-                invitation = _await(path, _patience(place.size, environment))
+                invitation = _await(path, _patience(identity.size, environment))
             yield Meeting(
-                size=place.size,
-                rank=place.rank,
+                size=identity.size,
+                rank=identity.rank,
                 invitation=invitation,
                 listener=listener,
             )

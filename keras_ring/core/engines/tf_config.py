@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring.core.engines.process_identity import Engine, Place
+from keras_ring.core.engines.process_identity import Engine, ProcessIdentity
 
 # In the order of the ranks.
 _TRAINING = ("chief", "master", "worker")
@@ -16,8 +16,10 @@ class TfConfigEngine(Engine):
 
     name: str = "the one that has set TF_CONFIG"
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place among chief and workers, which alone train."""
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity among chief and workers, which alone train."""
         text = environment.get("TF_CONFIG", "")
         try:
             config = json.loads(text)
@@ -30,7 +32,7 @@ class TfConfigEngine(Engine):
         training = [host for kind in _TRAINING for host in hosts[kind]]
         before = len(training) - len(hosts["worker"])
         rank = index + (before if kind == "worker" else 0)
-        return Place(
+        return ProcessIdentity(
             engine=self.name,
             size=len(training),
             rank=rank if kind in hosts else None,

@@ -4,7 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from keras_ring.core.engines.process_identity import Engine, Place, number
+from keras_ring.core.engines.process_identity import (
+    Engine,
+    ProcessIdentity,
+    number,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +37,16 @@ class VariableEngine(Engine):
     port_taken: str = ""
     advice: str = ""
 
-    def place(self, environment: Mapping[str, str]) -> Place | None:
-        """Returns the place, or `None` if no variable gives a size."""
+    def identify(
+        self, environment: Mapping[str, str]
+    ) -> ProcessIdentity | None:
+        """Returns the identity, or `None` if no variable gives a size."""
         size = _first(self.size, environment)
         if size is None:
             return None
         rank = _first(self.rank, environment)
         names = [size] if rank is None else [size, rank]
-        return Place(
+        return ProcessIdentity(
             engine=self.name,
             size=int(environment[size]),
             rank=None if rank is None else int(environment[rank]),

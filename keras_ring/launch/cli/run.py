@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from keras_ring.core.engines.known import place_among_several
+from keras_ring.core.engines.known import identity_among_several
 from keras_ring.launch import standard_input
 from keras_ring.launch.cli.diagnosis import diagnosis
 from keras_ring.launch.cli.flight_log import FlightLogError
@@ -40,14 +40,15 @@ def _warn_of_several(environment: Mapping[str, str]) -> None:
     """
     if environment.get(contract.SIZE):
         return
-    found = place_among_several(environment)
+    found = identity_among_several(environment)
     if found is None or found[1].rank is None or found[1].size is None:
         return
-    _, place = found
+    _, identity = found
     say(
-        f"this is process {place.rank} of {place.size} that {place.engine} has"
-        " started, and each of them starts a job of its own; for one job, leave"
-        f" out either keras-ring run or {place.engine}"
+        f"this is process {identity.rank} of {identity.size} that"
+        f" {identity.engine} has started, and each of them starts a job of its"
+        " own; for one job, leave out either keras-ring run or"
+        f" {identity.engine}"
     )
 
 
