@@ -86,11 +86,11 @@ class Recorder:
         if key in self._others or not is_number(variable):
             return value
         self.assigned.append(Assigned(variable, before, np.array(value)))
-        place = self._counts[key]
+        index = self._counts[key]
         self._counts[key] += 1
         values = self._instead.get(key, [])
-        if place < len(values) and values[place].shape == before.shape:
-            return tf.constant(values[place], variable.dtype)
+        if index < len(values) and values[index].shape == before.shape:
+            return tf.constant(values[index], variable.dtype)
         return value
 
     def _note_first(self, variable: Variable) -> Array:

@@ -52,12 +52,12 @@ def of_no_way(
     """
     part = values.part.astype(np.float64).ravel()
     rows = arrays.gather_rows(part, "auto/state/values", global_process_set)
-    place = int(np.argmax(np.nan_to_num(np.ptp(rows, axis=0))))
-    on_ranks = [f"{each:.6g}" for each in rows[:_SHOWN, place]]
+    index = int(np.argmax(np.nan_to_num(np.ptp(rows, axis=0))))
+    on_ranks = [f"{each:.6g}" for each in rows[:_SHOWN, index]]
     if len(rows) > _SHOWN:
         on_ranks.append("...")
-    whole = values.whole.astype(np.float64).ravel()[place]
-    where = [int(i) for i in np.unravel_index(place, values.whole.shape)]
+    whole = values.whole.astype(np.float64).ravel()[index]
+    where = [int(i) for i in np.unravel_index(index, values.whole.shape)]
     return (
         f"{_step(model)} keeps {shown(model, variable)}, and what parts of "
         f"batch {number:,} leave in it does not make what the whole batch "

@@ -75,15 +75,15 @@ class _Combiner:
     def instead(self, variable: Variable, value: Tensor) -> Tensor:
         """Returns the value that one process would assign."""
         key = id(variable)
-        place = self._counts[key]
+        index = self._counts[key]
         self._counts[key] += 1
-        if execution.is_in_branch(self._graph) or place >= len(self._ways[key]):
+        if execution.is_in_branch(self._graph) or index >= len(self._ways[key]):
             raise AutoError(state_advice.of_trace(self._model, variable))
         (name,) = backend.unique_names(
             "auto/state", [str(backend.variable_path(variable))]
         )
         return state_semantics.combined(
-            self._ways[key][place],
+            self._ways[key][index],
             backend.as_tensor(variable),
             value,
             self._step,

@@ -81,10 +81,10 @@ def compared(
         wish: Integer, not negative, sent along with the digest.
     """
 
-    def value_of(place: int) -> Any:
+    def value_of(index: int) -> Any:
         if values is None:
-            return fingerprints.value_of(variables[place])
-        return values[place]
+            return fingerprints.value_of(variables[index])
+        return values[index]
 
     digests = fingerprints.digests(map(value_of, range(len(variables))))
     together = hashlib.blake2b(b"".join(digests), digest_size=DIGEST_BYTES)
@@ -159,14 +159,14 @@ def _shown(value: npt.NDArray[Any], name: str, process_set: ProcessSet) -> str:
         end = min(begin + step, end)
     rows = _gathered(flat[begin:end].tobytes(), f"{name}/element", process_set)
     elements = rows.view(value.dtype).reshape(-1)[:_SHOWN]
-    place = [int(i) for i in np.unravel_index(begin, value.shape)]
+    index = [int(i) for i in np.unravel_index(begin, value.shape)]
     shown = [
         f"rank {rank}: {element!s}"
         for rank, element in zip(process_set.ranks, elements, strict=False)
     ]
     if process_set.size() > _SHOWN:
         shown.append("...")
-    return f"{f'at {place} ' if place else ''}" + ", ".join(shown)
+    return f"{f'at {index} ' if index else ''}" + ", ".join(shown)
 
 
 def _gathered(

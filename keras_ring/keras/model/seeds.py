@@ -2,11 +2,11 @@
 
 Ranks that hold the same state of a generator draw the same numbers: the same
 dropout masks, noise and latents for different examples, which is one draw for
-the whole batch. So wherever state is shared, the place of the rank is folded
+the whole batch. So wherever state is shared, the index of the rank is folded
 into the state of each generator. This is the one place that does it.
 
 The state of a `keras.random.SeedGenerator` is two words: the seed, and how
-often it was drawn from. At place `p`, which is `0` for the rank whose state is
+often it was drawn from. At index `p`, which is `0` for the rank whose state is
 shared, it becomes
 
     seed XOR mix(p), count + p
@@ -17,7 +17,7 @@ has no count of draws,
     counter, key XOR mix(p)
 
 where `mix` is the finalizer of MurmurHash3 for 32 bits (Austin Appleby, public
-domain). It is one-to-one, so no two places get the same seed from one, and
+domain). It is one-to-one, so no two indices get the same seed from one, and
 `mix(0) = 0`, so the rank that is followed keeps its own state. From that it
 follows that sharing again gives each rank the same seed again: it does not
 drift with the number of calls of `fit`.
@@ -43,8 +43,8 @@ from keras_ring.keras.backends import backend
 _WORD = 0xFFFFFFFF
 
 
-def place_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
-    """Returns the place of a rank, counted from `root_rank`."""
+def index_of(rank: int, root_rank: int, process_set: ProcessSet) -> int:
+    """Returns the index of a rank, counted from `root_rank`."""
     ranks = process_set.ranks
     return (ranks.index(rank) - ranks.index(root_rank)) % len(ranks)
 
@@ -64,16 +64,16 @@ def is_state(variable: Variable) -> bool:
 def fold(
     variables: Iterable[Variable], root_rank: int, process_set: ProcessSet
 ) -> None:
-    """Folds the place of this rank into states that all ranks share.
+    """Folds the index of this rank into states that all ranks share.
 
     Args:
         variables: The states of generators, equal on all ranks.
         root_rank: Integer, the rank whose states they are.
         process_set: A `kr.ProcessSet`, whose ranks share them.
     """
-    place = place_of(topology.rank(), root_rank, process_set)
+    index = index_of(topology.rank(), root_rank, process_set)
     for variable in variables:
-        variable.assign(folded(backend.as_tensor(variable), place))
+        variable.assign(folded(backend.as_tensor(variable), index))
 
 
 def share_generator(
@@ -95,36 +95,36 @@ def share_generator(
     state = arrays.broadcast(
         state, root_rank, name="random_state", process_set=process_set
     )
-    place = place_of(topology.rank(), root_rank, process_set)
+    index = index_of(topology.rank(), root_rank, process_set)
     if not fold_rank:
         backend.set_random_state(state)
-    elif place:
-        backend.seed_random(zlib.crc32(state.tobytes()) ^ mix(place))
+    elif index:
+        backend.seed_random(zlib.crc32(state.tobytes()) ^ mix(index))
 
 
-def folded(state: Tensor, place: int) -> Tensor:
-    """Returns the state of a generator at a place.
+def folded(state: Tensor, index: int) -> Tensor:
+    """Returns the state of a generator at a index.
 
     Args:
         state: A tensor of integers, of one dimension. With two words, that of
             a `keras.random.SeedGenerator`; with more, that of a
             `tf.random.Generator`.
-        place: Integer, at least 0.
+        index: Integer, at least 0.
 
     Returns:
         A tensor of the same type and shape.
     """
     count = state.shape[0]
     key, counted = np.zeros([2, count], np.int64)
-    key[0 if count == 2 else -1] = mix(place)
+    key[0 if count == 2 else -1] = mix(index)
     if count == 2:
-        counted[1] = place
+        counted[1] = index
     return backend.folded(state, key, counted)
 
 
-def mix(place: int) -> int:
-    """Returns a hash of 32 bits, different for each place below 2^32."""
-    bits = place & _WORD
+def mix(index: int) -> int:
+    """Returns a hash of 32 bits, different for each index below 2^32."""
+    bits = index & _WORD
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         bits = ((bits ^ (bits >> shift)) * factor) & _WORD
     return bits ^ (bits >> 16)

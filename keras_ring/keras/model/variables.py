@@ -98,7 +98,7 @@ def share(
             compared=[f"{dtype}{shape}" for shape, dtype in described],
             process_set=process_set,
         )
-    place = seeds.place_of(topology.rank(), root_rank, process_set)
+    index = seeds.index_of(topology.rank(), root_rank, process_set)
     to_fold = {id(variable) for variable in folded}
     assigned = []
     for number, group in enumerate(_in_groups(variables)):
@@ -114,7 +114,7 @@ def share(
         ):
             value = backend.as_before(value, tensor)
             if id(variable) in to_fold:
-                value = seeds.folded(value, place)
+                value = seeds.folded(value, index)
             assigned.append(variable.assign(value))
     return backend.all_of(assigned)
 
