@@ -24,31 +24,13 @@ from absl import app, flags
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import keras_ring.jax as kr
+from keras_ring.bench import shapes
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_integer("rounds", 12, "Steps that are measured of each way.")
 
 _WARM_UP = 3
-
-
-def shapes_of_resnet50():
-    """Yields the shapes of the parameters, from the first layer on."""
-    yield from ((64, 3, 7, 7), (64,), (64,))
-    channels = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            for shape in (
-                (width, channels, 1, 1),
-                (width, width, 3, 3),
-                (4 * width, width, 1, 1),
-            ):
-                yield from (shape, shape[:1], shape[:1])
-            if block == 0:
-                shape = (4 * width, channels, 1, 1)
-                yield from (shape, shape[:1], shape[:1])
-            channels = 4 * width
-    yield from ((1000, 2048), (1000,))
 
 
 def _join_gloo():
@@ -62,13 +44,12 @@ def _join_gloo():
 
 def _ways():
     """Returns functions that run a step and wait for it, by their names."""
-    shapes = list(shapes_of_resnet50())
     local = jax.local_devices()[0]
     mesh = Mesh(np.array(jax.devices()), ("ranks",))
     rows = NamedSharding(mesh, PartitionSpec("ranks"))
 
     def gradients(x):
-        return [jnp.full(shape, x) for shape in shapes]
+        return [jnp.full(shape, x) for shape in shapes.resnet50()]
 
     @jax.jit
     def none(x):

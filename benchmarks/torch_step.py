@@ -27,6 +27,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import keras_ring.torch as kr
+from keras_ring.bench import shapes
 from keras_ring.torch import arena
 from keras_ring.torch.gradient_operations import GradientOperations
 
@@ -38,25 +39,6 @@ flags.DEFINE_multi_float(
 )
 
 _WARM_UP = 3
-
-
-def shapes_of_resnet50():
-    """Yields the shapes of the parameters, from the first layer on."""
-    yield from ((64, 3, 7, 7), (64,), (64,))
-    channels = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            for shape in (
-                (width, channels, 1, 1),
-                (width, width, 3, 3),
-                (4 * width, width, 1, 1),
-            ):
-                yield from (shape, shape[:1], shape[:1])
-            if block == 0:
-                shape = (4 * width, channels, 1, 1)
-                yield from (shape, shape[:1], shape[:1])
-            channels = 4 * width
-    yield from ((1000, 2048), (1000,))
 
 
 class _Layer(torch.autograd.Function):
@@ -80,7 +62,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.weights = nn.ParameterList(
-            nn.Parameter(torch.zeros(shape)) for shape in shapes_of_resnet50()
+            nn.Parameter(torch.zeros(shape)) for shape in shapes.resnet50()
         )
         self.seconds = 0.0
 

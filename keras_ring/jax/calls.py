@@ -87,18 +87,8 @@ def lower(
 
     Returns:
         The results.
-
-    Raises:
-        NotImplementedError: If the program runs on several devices.
     """
     _register()
-    num_devices = getattr(context.module_context.axis_context, "num_devices", 1)
-    if (num_devices or 1) > 1:
-        raise NotImplementedError(
-            f"Collective {attributes['name']!r} is in a program for "
-            f"{num_devices} devices of this process. keras_ring has one "
-            "device for each rank: start as many ranks."
-        )
     token = ordering.token_before(context)
     ticket, token = jax.ffi.ffi_lowering(_START, has_side_effect=True)(
         context.replace(

@@ -19,10 +19,17 @@ from jax.interpreters import mlir
 
 
 class CollectiveEffect(effects.Effect):
-    """The effect that all collectives have."""
+    """The effect that all collectives have.
 
-    def __str__(self) -> str:
-        return "keras_ring"
+    JAX itself refuses programs for several devices that have it, with this
+    text.
+    """
+
+    def __repr__(self) -> str:
+        return (
+            "collectives of keras_ring, which has one device for each rank: "
+            "start as many ranks as there are devices"
+        )
 
 
 EFFECT = CollectiveEffect()

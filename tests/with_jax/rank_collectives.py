@@ -421,6 +421,29 @@ def threads():
     return sum(comm.startswith("tf_XLAEigen") for comm in comms)
 
 
+def several_devices():
+    """Returns what is said of a program for several devices of a process."""
+    _rank, size = init()
+    devices = np.array(jax.devices())
+    assert len(devices) == 2
+    mesh = jax.sharding.Mesh(devices, ("devices",))
+    over = jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec("devices")
+    )
+    divided = jax.device_put(jnp.arange(8.0), over)
+    # Outside of compiled functions, it is one array.
+    assert kr.allreduce(divided, kr.Sum).tolist() == [
+        size * each for each in range(8)
+    ]
+    reduce = jax.jit(kr.allreduce)
+    assert reduce(jnp.ones(3)).tolist() == [1.0] * 3
+    try:
+        reduce(divided)
+    except ValueError as error:
+        return str(error)
+    return "no error"
+
+
 def leaving(at_end):
     """Leaves while a step is under way, whose result nobody has read."""
     rank, size = init()

@@ -70,6 +70,18 @@ def test_a_rank_has_the_threads_that_it_was_given(count):
     assert result.values == [count] * 2
 
 
+def test_a_program_for_several_devices_is_refused():
+    flags = "--xla_force_host_platform_device_count=2"
+    result = run_ranks(
+        rank_collectives.several_devices,
+        2,
+        fresh=True,
+        env={"XLA_FLAGS": flags},
+    )
+    for text in result.values:
+        assert "one device for each rank" in text
+
+
 @pytest.mark.parametrize("at_end", [True, False])
 def test_who_leaves_has_run_its_programs(at_end):
     result = run_ranks(rank_collectives.leaving, 3, args=(at_end,), fresh=True)
