@@ -40,13 +40,6 @@ def call_on_rank_zero(function: Callable[[], Any], name: str) -> Outcome:
 
     Returns:
         An `Outcome`. On rank 0 it has the result and the exception themselves.
-
-    Example:
-    ```python
-    outcome = call_on_rank_zero(lambda: write(path), "write")
-    if outcome.error is not None:
-        raise outcome.error
-    ```
     """
     if topology.rank() > 0:
         received: Outcome = broadcast_object(None, name=name)
