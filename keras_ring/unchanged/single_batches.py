@@ -18,8 +18,9 @@ from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, ConsistencyError
 from keras_ring.keras.agreement.difference import first_difference
-from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import whole_batch
@@ -109,7 +110,7 @@ def _on_all_ranks(
 
 
 def _train_and_combine(
-    model: Model, train: TrainFunction, iterator: Iterator[Structure]
+    model: Model, train: Run, iterator: Iterator[Structure]
 ) -> Logs:
     found: Logs
     is_dataset = is_iterator(iterator)

@@ -26,8 +26,8 @@ from keras_ring.core import topology
 from keras_ring.core.notices import say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError, KerasRingError
-from keras_ring.keras.agreement.next_batch import TrainFunction
 from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.lanes.steps import steps
 from keras_ring.keras.optimizer.whole_batch import WholeStep
@@ -72,7 +72,7 @@ class _Checked:
     def __init__(self, model: Model, running: Pass | None) -> None:
         self._model = model
         self._running = running
-        self.train: TrainFunction = model.train_function
+        self.train: Run = model.train_function
 
     def __call__(self, iterator: Iterator[Structure]) -> Any:
         """Trains the steps of one call, and checks one of them if due."""

@@ -21,8 +21,9 @@ from keras_ring.core.notices import count, say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
 from keras_ring.keras.agreement import same_batch
-from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
 )
@@ -261,9 +262,7 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
 def _compare_after_first(model: Model, running: Pass) -> None:
     """Makes ranks compare, after the first step, the data that it has read."""
 
-    def train_and_compare(
-        train: TrainFunction, iterator: Iterator[Structure]
-    ) -> Any:
+    def train_and_compare(train: Run, iterator: Iterator[Structure]) -> Any:
         logs = train(iterator)
         if running.digests is not None:
             running.digests.require_same("auto/fit/first")

@@ -7,15 +7,14 @@ So batches are read where they are trained on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
 
-from keras_ring._typing import Model, Structure
-
-TrainFunction: TypeAlias = Callable[[Iterator[Structure]], Any]
+from keras_ring._typing import Logs, Model, Structure
+from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 
 
 def on_next_call(
-    model: Model, around: Callable[[TrainFunction, Iterator[Structure]], Any]
+    model: Model, around: Callable[[Run, Iterator[Structure]], Logs]
 ) -> None:
     """Makes the next call of `model.train_function` call a function instead.
 
@@ -24,13 +23,13 @@ def on_next_call(
 
     Args:
         model: A `keras.Model` in `fit`.
-        around: Callable that takes the function that it replaces and the
-            iterator over batches, and returns the logs of the step.
+        around: Callable that takes a function that trains on the batches of an
+            iterator and the iterator, and returns the logs of the step.
     """
     train = model.train_function
 
-    def once(iterator: Iterator[Structure]) -> Any:
+    def once(run: Run, iterator: Iterator[Structure]) -> Logs:
         model.train_function = train
-        return around(train, iterator)
+        return around(run, iterator)
 
-    model.train_function = once
+    model.train_function = backend.replaced_step(model, train, once)

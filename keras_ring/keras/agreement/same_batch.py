@@ -26,9 +26,10 @@ from keras_ring.core.process_sets import (
     is_alone,
 )
 from keras_ring.keras.agreement import same_data
-from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.agreement.rank_names import SHOWN, rank_list
 from keras_ring.keras.backends import backend, tf_data
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.lanes import compat
 
 _WATCHED = "_keras_ring_batch_watched"
@@ -62,9 +63,7 @@ def watch(
         return
     object.__setattr__(model, _WATCHED, True)
 
-    def compare_and_train(
-        train: TrainFunction, iterator: Iterator[Structure]
-    ) -> Any:
+    def compare_and_train(train: Run, iterator: Iterator[Structure]) -> Any:
         dataset = getattr(iterator, "_dataset", None)
         batches, iterator = backend.read_ahead(
             iterator, compat.steps_per_execution(model)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from keras_ring._typing import (
     DType,
     Gradient,
     Graph,
+    Logs,
+    Model,
     Operation,
     Structure,
     Tensor,
@@ -26,6 +28,8 @@ from keras_ring.core.reduce_ops import ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Run: TypeAlias = Callable[[Any], Logs]
+"""Trains on the next batches of an iterator, and returns logs."""
 
 
 class EarlyReducer(Protocol):
@@ -117,6 +121,18 @@ class Backend(Protocol):
     def traces_steps(self) -> bool:
         """Returns whether a step of training is traced once, and then run."""
 
+    def captures_variables(self) -> bool:
+        """Returns whether a step reads any variable at each of its runs.
+
+        Otherwise it reads those of its model and optimizer alone.
+        """
+
+    def clips_each_step(self) -> bool:
+        """Returns whether Keras clips accumulated gradients in each step.
+
+        Otherwise it does so where an update uses them.
+        """
+
     def after(self, operation: Operation) -> AbstractContextManager[Any]:
         """Runs computations inside after an operation, `None` for none."""
 
@@ -128,6 +144,26 @@ class Backend(Protocol):
 
     def num_threads(self) -> int:
         """Returns the number of threads of one operation, 0 if not set."""
+
+    # --- Steps of a training ---
+
+    def replaced_step(
+        self, model: Model, train: Any, around: Callable[[Run, Any], Logs]
+    ) -> Any:
+        """Returns a training function of a model that calls another one.
+
+        Args:
+            model: A `keras.Model`.
+            train: Its `train_function`.
+            around: Function that takes one that trains on the batches of an
+                iterator, and the iterator, and returns logs.
+        """
+
+    def runner(self, model: Model) -> Run:
+        """Returns a function that trains a model, from its present state.
+
+        It may train a copy of it. The model has its `train_function` already.
+        """
 
     # --- Variables ---
 
@@ -301,14 +337,15 @@ class Backend(Protocol):
         """Returns a tensor if a scalar of int32 is above 0, else NaN."""
 
     def with_gradient_factor(
-        self, loss: Tensor, factor: Callable[[], Tensor]
+        self, loss: Tensor, weight: Any, factor: Callable[[Any], Tensor]
     ) -> Tensor:
         """Returns a loss whose gradient is multiplied by a factor.
 
         Args:
             loss: A scalar.
-            factor: Function that returns the factor, a scalar. It is called
-                in the backward pass.
+            weight: A scalar, computed in the forward pass.
+            factor: Function of the weight that returns the factor, a scalar.
+                It is called in the backward pass.
         """
 
     def share_of(self, weight: Any, process_set: ProcessSet) -> Tensor:

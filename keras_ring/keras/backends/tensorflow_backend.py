@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -15,6 +16,8 @@ from keras_ring._typing import (
     DType,
     Gradient,
     Graph,
+    Logs,
+    Model,
     Operation,
     Structure,
     Tensor,
@@ -25,7 +28,7 @@ from keras_ring.core.operations import carried
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
-from keras_ring.keras.backends.interface import EarlyReducer
+from keras_ring.keras.backends.interface import EarlyReducer, Run
 from keras_ring.keras.backends.which import keras
 from keras_ring.tensorflow import (
     array_functions,
@@ -98,6 +101,14 @@ def traces_steps() -> bool:
     return True
 
 
+def captures_variables() -> bool:
+    return True
+
+
+def clips_each_step() -> bool:
+    return False
+
+
 def after(operation: Operation) -> AbstractContextManager[Any]:
     if operation is None:
         return nullcontext()
@@ -115,6 +126,21 @@ def has_gpus() -> bool:
 
 def num_threads() -> int:
     return int(tf.config.threading.get_intra_op_parallelism_threads())
+
+
+# --- Steps of a training ---
+
+
+def replaced_step(
+    model: Model, train: Any, around: Callable[[Run, Any], Logs]
+) -> Any:
+    del model
+    return functools.partial(around, train)
+
+
+def runner(model: Model) -> Run:
+    train: Run = model.train_function
+    return train
 
 
 # --- Variables ---
@@ -300,13 +326,15 @@ def or_nan(tensor: Tensor, is_valid: Tensor) -> Tensor:
     )
 
 
-def with_gradient_factor(loss: Tensor, factor: Callable[[], Tensor]) -> Tensor:
+def with_gradient_factor(
+    loss: Tensor, weight: Any, factor: Callable[[Any], Tensor]
+) -> Tensor:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def identity(
         loss: Tensor,
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         def gradient(upstream: Tensor) -> Tensor:
-            return upstream * tf.cast(factor(), upstream.dtype)
+            return upstream * tf.cast(factor(weight), upstream.dtype)
 
         return tf.identity(loss), gradient
 

@@ -6,6 +6,7 @@ never traced.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -19,6 +20,8 @@ from keras_ring._typing import (
     DType,
     Gradient,
     Graph,
+    Logs,
+    Model,
     Operation,
     Structure,
     Tensor,
@@ -30,7 +33,7 @@ from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp, Sum
 from keras_ring.core.reduction_call import ReductionCall
 from keras_ring.keras.backends import keras_ops
-from keras_ring.keras.backends.interface import EarlyReducer, Function
+from keras_ring.keras.backends.interface import EarlyReducer, Function, Run
 from keras_ring.torch import (
     compression,
     gather_calls,
@@ -72,6 +75,14 @@ def waits_for_each() -> bool:
 
 
 def traces_steps() -> bool:
+    return False
+
+
+def captures_variables() -> bool:
+    return True
+
+
+def clips_each_step() -> bool:
     return False
 
 
@@ -120,6 +131,21 @@ def has_gpus() -> bool:
 
 def num_threads() -> int:
     return int(torch.get_num_threads())
+
+
+# --- Steps of a training ---
+
+
+def replaced_step(
+    model: Model, train: Any, around: Callable[[Run, Any], Logs]
+) -> Any:
+    del model
+    return functools.partial(around, train)
+
+
+def runner(model: Model) -> Run:
+    train: Run = model.train_function
+    return train
 
 
 # --- Variables ---
@@ -329,19 +355,25 @@ class _WithFactor(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, loss: torch.Tensor, factor: Callable[[], torch.Tensor]
+        ctx: Any,
+        loss: torch.Tensor,
+        weight: Any,
+        factor: Callable[[Any], torch.Tensor],
     ) -> torch.Tensor:
-        ctx.factor = factor
+        ctx.weight, ctx.factor = weight, factor
         return loss.view_as(loss)
 
     @staticmethod
     def backward(ctx: Any, *upstream: torch.Tensor) -> Any:
         (gradient,) = upstream
-        return gradient * ctx.factor().to(gradient.dtype), None
+        factor = ctx.factor(ctx.weight)
+        return gradient * factor.to(gradient.dtype), None, None
 
 
-def with_gradient_factor(loss: Tensor, factor: Callable[[], Tensor]) -> Tensor:
-    return _WithFactor.apply(loss, factor)
+def with_gradient_factor(
+    loss: Tensor, weight: Any, factor: Callable[[Any], Tensor]
+) -> Tensor:
+    return _WithFactor.apply(loss, weight, factor)
 
 
 def share_of(weight: Any, process_set: ProcessSet) -> Tensor:

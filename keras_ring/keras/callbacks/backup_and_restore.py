@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy.typing as npt
 
 from keras_ring._typing import Logs, Model, Optimizer, Structure
+from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.checkpoint import background_write, training_state
 from keras_ring.keras.data import epochs
 from keras_ring.keras.fit import skipped_batches
@@ -217,7 +219,7 @@ class _Resumed:
         self.batches = batches
         self._model = model
         self._local = local
-        self._train: Callable[[Iterator[Structure]], Any] | None = None
+        self._train: Any = None
         # Callbacks may change the state until the training resumes: all of it
         # while batches are skipped, and this rank's own part at the start.
         self._variables = model_state.state_variables(model, optimizers)
@@ -241,7 +243,8 @@ class _Resumed:
         self._train = model.train_function
         passed = 0
 
-        def skip_batch(iterator: Iterator[Structure]) -> Any:
+        def skip_batch(run: Run, iterator: Iterator[Structure]) -> Logs:
+            del run  # trains
             nonlocal passed
             for _ in range(compat.steps_per_execution(model)):
                 batch = next(iterator)
@@ -250,9 +253,12 @@ class _Resumed:
                     compat.build_from_batch(model, batch)
                     self._assign_local()
                 passed += 1
-            return model.get_metrics_result()
+            logs: Logs = model.get_metrics_result()
+            return logs
 
-        model.train_function = skipped_batches.skipping(skip_batch)
+        model.train_function = skipped_batches.skipping(
+            backend.replaced_step(model, self._train, skip_batch)
+        )
 
     def train(self) -> None:
         """Makes Keras train on the next batches again."""

@@ -152,19 +152,20 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         train_step = model.train_step
         own_train_step = vars(model).get("train_step")
 
-        def build_broadcast_and_train(batch: Structure) -> Any:
+        # With JAX, a step has the state of the model before the batch.
+        def build_broadcast_and_train(*arguments: Structure) -> Any:
             if model.train_step is build_broadcast_and_train:
                 del model.train_step
                 if own_train_step is not None:
                     model.train_step = own_train_step
                 # The trace that builds the model updates nothing.
                 with allow_local_updates():
-                    compat.build_from_batch(model, batch, train_step)
+                    compat.build_from_batch(model, arguments[-1], train_step)
                 # Outside of the graph that is being traced: this runs once,
                 # now, and does not become a part of each step.
                 with backend.outside_of_traces():
                     self._broadcast()
-            return train_step(batch)
+            return train_step(*arguments)
 
         model.train_step = build_broadcast_and_train
         model.make_train_function(force=True)

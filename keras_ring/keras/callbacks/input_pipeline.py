@@ -14,8 +14,9 @@ import numpy as np
 from keras_ring._typing import Logs, Model, Structure, Variable
 from keras_ring.core import arrays, telemetry, topology
 from keras_ring.core.process_sets import ProcessSet, is_alone
-from keras_ring.keras.agreement.next_batch import TrainFunction, on_next_call
+from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.backends import backend
+from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.fit import skipped_batches, watching
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
@@ -132,9 +133,7 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         """Makes the next training step keep its batch."""
         model = self.model
 
-        def keep_and_train(
-            train: TrainFunction, iterator: Iterator[Structure]
-        ) -> Any:
+        def keep_and_train(train: Run, iterator: Iterator[Structure]) -> Any:
             batches, ahead = backend.read_ahead(
                 iterator, compat.steps_per_execution(model)
             )
@@ -181,7 +180,7 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         self._batch = None
         calls = self._num_calls()
         iterator = backend.repeated(batch, source)
-        train = self.model.train_function
+        train = backend.runner(self.model)
         with _unchanged(self.model), _uncounted():
             # The first call starts the iterator.
             _wait_for(train(iterator))

@@ -7,18 +7,15 @@ goes with that function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from keras_ring._typing import Model, Structure
+from keras_ring._typing import Model
 
 _MARK = "_keras_ring_passes_over"
 
 
-def skipping(
-    step: Callable[[Iterator[Structure]], Any],
-) -> Callable[[Iterator[Structure]], Any]:
-    """Marks a function that reads batches without training; returns it."""
+def skipping(step: Any) -> Any:
+    """Marks a training function that only reads batches; returns it."""
     setattr(step, _MARK, True)
     return step
 

@@ -17,8 +17,12 @@ class MomentumCorrection:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         self._traced = None
-        if backend.traces_steps() and not backend.is_graph_program():
-            # Only TensorFlow traces steps.
+        if (
+            backend.traces_steps()
+            and backend.captures_variables()
+            and not backend.is_graph_program()
+        ):
+            # Only steps of TensorFlow are like this.
             from keras_ring.keras.optimizer import traced_momentum
 
             self._traced = traced_momentum.TracedMomentum(optimizer)

@@ -73,9 +73,8 @@ class Weighting:
         self.has_losses = True
         if shares_nothing(self.process_set):
             return loss
-        weight = divisor()
         return backend.with_gradient_factor(
-            loss, lambda: factor_of(weight, self.process_set)
+            loss, divisor(), lambda each: factor_of(each, self.process_set)
         )
 
 
