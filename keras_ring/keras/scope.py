@@ -20,6 +20,7 @@ class Scope:
 
     Attributes:
         watch: The `Watch` of `fit` (`fit.watching`).
+        step: The `Step` of a model that JAX runs (`backends.jax_steps`).
         is_writing_alone: Boolean, whether rank 0 alone runs a callback
             (`fit.one_writer`).
         is_reduced: Boolean, whether gradients were reduced already
@@ -52,6 +53,7 @@ class Scope:
     """
 
     watch: Any = None
+    step: Any = None
     is_writing_alone: bool = False
     is_reduced: bool = False
     allows_local_updates: bool = False

@@ -46,7 +46,10 @@ def told_missing(error: ModuleNotFoundError, built_for: str) -> Exception:
             "models of Keras, and take collectives from keras_ring.torch"
         )
     elif importlib.util.find_spec("jax") is not None:
-        instead = "; or, since there is JAX, import keras_ring.jax"
+        instead = (
+            "; or, since there is JAX, set KERAS_BACKEND=jax to train models "
+            "of Keras, and take collectives from keras_ring.jax"
+        )
     return ModuleNotFoundError(
         "keras_ring needs TensorFlow, and there is none for "
         f"{sys.executable}: pip install tensorflow, or tensorflow-cpu, of "

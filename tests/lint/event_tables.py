@@ -1,6 +1,6 @@
 """The events of `keras_ring/keras/lanes`, as they stand in its files.
 
-Read without importing Keras, so both lanes are seen wherever this runs: for
+Read without importing Keras, so all lanes are seen wherever this runs: for
 the table in `docs/architecture.md`, and for the tests that the tables fit
 together.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = _ROOT / "keras_ring"
 _LANES = "keras/lanes"
-_SHARED = ("python_events", "optimizer_events", "tensorflow_events")
+_SHARED = ("python_events", "optimizer_events")
+_FRAMEWORKS = ("tensorflow_events", "torch_events", "jax_events")
 _ALIKE = "keras_events"
 LANES = {"Keras 3": "keras3_events", "Keras 2": "keras2_events"}
 
@@ -101,6 +102,10 @@ def table(name: str) -> dict[str, list[str] | str]:
 def lane(module: str) -> dict[str, list[str] | str]:
     """Returns all tables that are used together with that of a lane."""
     found = {key: each for name in _SHARED for key, each in table(name).items()}
+    # A program has one of these; some events are bound by each.
+    for name in _FRAMEWORKS:
+        for key, each in table(name).items():
+            found[key] = [*found.get(key, ()), *each]
     return found | table(module)
 
 

@@ -61,8 +61,16 @@ def _parts(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_BACKENDS = ("protocol", "core", "torch", "tensorflow", "keras/backends")
-_OPS = (*_BACKENDS, "keras/scope", "keras/lanes")
+_BACKENDS = (
+    "protocol",
+    "core",
+    "torch",
+    "jax",
+    "tensorflow",
+    "keras/scope",
+    "keras/backends",
+)
+_OPS = (*_BACKENDS, "keras/lanes")
 _AGREEMENT = (*_OPS, "keras/agreement")
 _OPTIMIZER = (*_AGREEMENT, "keras/optimizer")
 _MODEL = (*_OPTIMIZER, "keras/model")
@@ -150,14 +158,14 @@ ROOMS = (
     Room(
         "keras/backends",
         "which Keras a program uses; what Keras code asks of the framework "
-        "that Keras computes with, TensorFlow or PyTorch",
-        uses=("protocol", "core", "torch", "tensorflow"),
+        "that Keras computes with: TensorFlow, PyTorch or JAX",
+        uses=("protocol", "core", "torch", "jax", "tensorflow", "keras/scope"),
     ),
     Room(
         "keras/lanes",
         "what differs between Keras 2 and Keras 3; the events that features "
         "subscribe to, and what these are bound to",
-        uses=(*_BACKENDS, "keras/scope"),
+        uses=_BACKENDS,
     ),
     Room(
         "keras/agreement",

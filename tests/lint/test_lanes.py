@@ -22,7 +22,11 @@ PROTOCOLS = {
     ),
     "Backend": (
         "backends/interface",
-        (("backends/tensorflow_backend",), ("backends/torch_backend",)),
+        (
+            ("backends/tensorflow_backend",),
+            ("backends/torch_backend",),
+            ("backends/jax_backend",),
+        ),
     ),
 }
 PAIRS = [

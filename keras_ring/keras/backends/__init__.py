@@ -16,6 +16,10 @@ with import_hooks.frameworks.held():
         from keras_ring.keras.backends import torch_backend
 
         backend = torch_backend
+    elif framework() == "jax":
+        from keras_ring.keras.backends import jax_backend
+
+        backend = jax_backend
     else:
         from keras_ring.keras.backends import tensorflow_backend
 

@@ -25,7 +25,7 @@ def _name() -> str:
     return "tf_keras" if wanted in ("1", "true") else "keras"
 
 
-FRAMEWORKS = ("tensorflow", "torch")
+FRAMEWORKS = ("tensorflow", "torch", "jax")
 
 keras: Any = importlib.import_module(_name())
 
@@ -56,10 +56,10 @@ def _require_supported() -> None:
     if framework() not in FRAMEWORKS:
         raise errors.ConfigurationError(
             f"Keras runs on {framework()!r} here (KERAS_BACKEND, or "
-            "keras.json), and keras_ring trains Keras models on TensorFlow "
-            "and PyTorch alone: set KERAS_BACKEND to tensorflow or torch "
-            "before the program imports Keras. `keras_ring.core` works beside "
-            "any backend."
+            "keras.json), and keras_ring trains Keras models on "
+            f"{', '.join(FRAMEWORKS[:-1])} and {FRAMEWORKS[-1]} alone: set "
+            "KERAS_BACKEND to one of them before the program imports Keras. "
+            "`keras_ring.core` works beside any backend."
         )
 
 

@@ -50,6 +50,13 @@ PASS_BEGINS = Event("pass_begins", "a pass over the data begins")
 STEP_TRACED = Event("step_traced", "the training step of a model is traced")
 """Called with the model and its `train_step`; returns the function that Keras
 calls in its place."""
+STEP_MADE = Event("step_made", "Keras on JAX makes a function of a step")
+BATCHES_MADE = Event(
+    "batches_made", "Keras on JAX makes an iterator for a pass over the data"
+)
+MODEL_BUILT = Event(
+    "model_built", "Keras on JAX builds a model from a batch of the data"
+)
 SEED_DRAWN = Event("seed_drawn", "`keras.random` draws a seed")
 """Called with the seed; returns that of this rank. From then on ranks share the
 state of `keras.random`, and draw the same numbers between steps."""
@@ -99,6 +106,10 @@ PAIRS_APPLIED = Event(
 SCALED_APPLIED = Event(
     "scaled_applied", "a `LossScaleOptimizer` of Keras 3 applies gradients"
 )
+SCALED_STATE_APPLIED = Event(
+    "scaled_state_applied",
+    "a `LossScaleOptimizer` of Keras 3 applies gradients to values",
+)
 SCALED_PAIRS_APPLIED = Event(
     "scaled_pairs_applied", "a `LossScaleOptimizer` of Keras 2 applies pairs"
 )
@@ -127,6 +138,7 @@ FUNCTION_CALLED = Event(
     "function_called", "a function of `tf.function` is called"
 )
 GRAPH_RUN = Event("graph_run", "a traced function runs")
+"""Its method has `self.graph`, which stands for what was traced."""
 ITERATOR_READ = Event("iterator_read", "an iterator over a dataset is read")
 BATCHES_READ = Event(
     "batches_read", "Keras reads batches where TensorFlow does not"

@@ -21,9 +21,13 @@ if is_keras2():
 else:
     from keras_ring.keras.lanes.keras3_events import TABLE as _lane
 
-_framework: Table = {}
+_framework: Table
 if framework() == "tensorflow":
     from keras_ring.keras.lanes.tensorflow_events import TABLE as _framework
+elif framework() == "jax":
+    from keras_ring.keras.lanes.jax_events import TABLE as _framework
+else:
+    from keras_ring.keras.lanes.torch_events import TABLE as _framework
 
 _TABLE: Table = {
     **python_events.TABLE,

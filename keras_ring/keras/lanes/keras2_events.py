@@ -194,7 +194,6 @@ TABLE: Table = {
     events.STEP_TRACED: (
         Bound("keras:Model.make_train_function", adapt=_traces),
     ),
-    events.BATCHES_READ: Absent("Keras 2 reads TensorFlow's iterators alone"),
     events.SEED_DRAWN: Absent(
         "with Keras 2, all ranks draw the same between steps"
     ),

@@ -226,7 +226,10 @@ def _global_seed() -> Variable:
 
 
 def as_numpy(variable: Variable) -> npt.NDArray[Any]:
-    value: npt.NDArray[Any] = keras.ops.convert_to_numpy(variable)
+    found = backend.value_of(variable)
+    value: npt.NDArray[Any] = keras.ops.convert_to_numpy(
+        variable if found is None else found
+    )
     return value
 
 

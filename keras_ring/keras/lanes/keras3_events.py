@@ -10,11 +10,10 @@ from typing import Any
 
 from keras.src.backend import config
 from keras.src.losses import loss as loss_module
-from keras.src.trainers import epoch_iterator
 from keras.src.utils import file_utils
 
 from keras_ring._typing import DType, Layer, Model, Structure, Tensor
-from keras_ring.keras.backends.which import framework, keras
+from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import (
     events,
     keras3,
@@ -193,12 +192,6 @@ def _get_files() -> Iterator[Place]:
             yield Place(module, "get_file")
 
 
-def _reads_of_batches() -> Iterator[Place]:
-    # TensorFlow's iterators are measured themselves.
-    if framework() != "tensorflow":
-        yield Place(epoch_iterator.EpochIterator, "__next__")
-
-
 TABLE: Table = {
     **keras_events.TABLE,
     events.COMPILER_CHOSEN: (Bound("keras:Model._resolve_auto_jit_compile"),),
@@ -207,9 +200,6 @@ TABLE: Table = {
             "keras.src.backend.tensorflow.trainer:TFEpochIterator.__init__",
             adapt=keras_events.notes_iterator,
         ),
-    ),
-    events.BATCHES_READ: (
-        Bound("`EpochIterator.__next__`", find=_reads_of_batches),
     ),
     events.PASS_BEGINS: (
         Bound(

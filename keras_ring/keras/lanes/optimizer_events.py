@@ -10,7 +10,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from keras_ring.keras.backends.which import keras2_families
+from keras_ring.keras.backends.which import (
+    framework,
+    keras,
+    keras2_families,
+)
 from keras_ring.keras.lanes import events
 from keras_ring.keras.lanes.binding import Bound, Place, Table
 
@@ -28,6 +32,12 @@ def _scaled_updates() -> Iterator[Place]:
     keras3: Any = sys.modules.get("keras")
     if getattr(keras3, "__version__", "").startswith("3."):
         yield Place(keras3.optimizers.LossScaleOptimizer, "apply")
+
+
+def _scaled_updates_of_values() -> Iterator[Place]:
+    # Of the other frameworks, an update changes variables.
+    if framework() == "jax":
+        yield Place(keras.optimizers.LossScaleOptimizer, "stateless_apply")
 
 
 def _scaled_updates_of_pairs() -> Iterator[Place]:
@@ -48,6 +58,12 @@ TABLE: Table = {
     ),
     events.SCALED_APPLIED: (
         Bound("Keras 3's `LossScaleOptimizer.apply`", find=_scaled_updates),
+    ),
+    events.SCALED_STATE_APPLIED: (
+        Bound(
+            "Keras 3's `LossScaleOptimizer.stateless_apply`, on JAX",
+            find=_scaled_updates_of_values,
+        ),
     ),
     events.SCALED_PAIRS_APPLIED: (
         Bound(

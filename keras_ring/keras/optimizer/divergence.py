@@ -11,9 +11,11 @@ The interval is counted in updates, because all ranks make the same number of
 them between two collectives. The ranks agree on the interval by the time that
 comparisons take. In eager execution an update is counted when it is made. In a
 `tf.function` it is counted when the function runs, and not when it is traced,
-because one rank may trace again, or for other arguments. In a graph of
-TensorFlow 1 a variable counts updates, and an operation after the update
-compares.
+because one rank may trace again, or for other arguments. A step of JAX is
+traced in its first run, which is counted then. A function that the program
+itself compiles by JAX is not known here: its updates are compared once, before
+the first. In a graph of TensorFlow 1 a variable counts updates, and an
+operation after the update compares.
 """
 
 from __future__ import annotations
@@ -107,6 +109,10 @@ class _Training:
     def begin_again(self) -> None:
         """Requests a comparison before the next update."""
         self._looks.begin_again()
+
+    def has_begun(self) -> bool:
+        """Returns whether an update was counted."""
+        return self._calls > 0
 
     def before_update(self) -> None:
         """Counts an update, and compares before it if a comparison is due.
@@ -284,6 +290,9 @@ def updating(
     graph = backend.graph()
     if getattr(graph, "building_function", False):
         _note(graph, [training])
+        if getattr(graph, "is_running", False) and not training.has_begun():
+            with backend.outside_of_traces():
+                training.before_update()
         return update()
     return _in_session(training, update)
 

@@ -25,7 +25,13 @@ from typing import Any, cast
 
 import keras
 
-from keras_ring._typing import Gradient, GradsAndVars, Optimizer, Variable
+from keras_ring._typing import (
+    Gradient,
+    GradsAndVars,
+    Optimizer,
+    Tensor,
+    Variable,
+)
 from keras_ring.core import process_sets, topology
 from keras_ring.keras import scope
 from keras_ring.keras.backends import backend
@@ -55,6 +61,7 @@ from keras_ring.keras.optimizer.reduction import (
     reduce_gradients,
 )
 
+_PURPOSE = "gradients are reduced before they are tested for overflow"
 # The methods of an optimizer that get the gradients of a step before it
 # accumulates them.
 _OF_EACH_STEP = ("apply", "apply_gradients", "_backend_apply_gradients")
@@ -174,8 +181,7 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
         settings = self._settings
         if (pending := scope.current().accumulated) is not None:
             sources, names = pending
-            local = local_variables_of(self)
-            grads = reduce_gradients(grads, sources, settings, names, local)
+            grads = _reduced_if_used(self, grads, sources, settings, names)
         passes = settings.backward_passes_per_step
         if passes > 1 and not settings.average_aggregated_gradients:
             # Keras passes their average.
@@ -188,6 +194,29 @@ class _Keras3ReducingMixin(_Keras3CopyableMixin, ReducingMixin):
             ]
         clipped: list[Gradient] = cast(Any, super())._clip_gradients(grads)
         return clipped
+
+
+def _reduced_if_used(
+    optimizer: Optimizer,
+    gradients: Sequence[Gradient],
+    sources: list[Variable],
+    settings: ReductionSettings,
+    names: Sequence[str],
+) -> list[Gradient]:
+    """Reduces accumulated gradients in the step that uses them."""
+    local = local_variables_of(optimizer)
+
+    def reduced() -> list[Gradient]:
+        return reduce_gradients(gradients, sources, settings, names, local)
+
+    if not backend.clips_each_step():
+        return reduced()
+    passes = optimizer.gradient_accumulation_steps
+    is_used = (optimizer._iterations + 1) % passes == 0
+    found: list[Gradient] = keras.ops.cond(
+        is_used, reduced, lambda: list(gradients)
+    )
+    return found
 
 
 def _apply_reduced(
@@ -366,10 +395,13 @@ def _reduce_before_test() -> None:
     an optimizer that is not distributed.
     """
     hooks.subscribe(
-        events.SCALED_APPLIED,
-        _reduces_first,
+        events.SCALED_APPLIED, _reduces_first, ring=Ring.JOB, purpose=_PURPOSE
+    )
+    hooks.subscribe(
+        events.SCALED_STATE_APPLIED,
+        _reduces_values_first,
         ring=Ring.JOB,
-        purpose="gradients are reduced before they are tested for overflow",
+        purpose=_PURPOSE,
     )
 
 
@@ -391,5 +423,29 @@ def _reduces_first(apply: Callable[..., Any]) -> Callable[..., Any]:
             grads,
             trainable_variables,
         )
+
+    return cast(Callable[..., Any], reduce_and_apply)
+
+
+def _reduces_values_first(apply: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(apply)
+    def reduce_and_apply(
+        self: Optimizer,
+        optimizer_variables: Sequence[Tensor],
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Tensor],
+    ) -> Any:
+        def apply_reduced(
+            gradients: Iterable[Gradient], variables: Iterable[Variable] | None
+        ) -> Any:
+            del variables
+            return apply(
+                self, optimizer_variables, list(gradients), trainable_variables
+            )
+
+        settings = getattr(self.inner_optimizer, "_settings", None)
+        if settings is None:
+            return apply_reduced(grads, None)
+        return _apply_reduced(self, settings, apply_reduced, grads, None)
 
     return cast(Callable[..., Any], reduce_and_apply)

@@ -58,14 +58,14 @@ def _install() -> None:
     except errors.ConfigurationError as error:
         _refuse_training(str(error))
         return
-    is_tensorflow = which.framework() == "tensorflow"
-    if is_tensorflow:
+    framework = which.framework()
+    if framework == "tensorflow":
         version = sys.modules["tensorflow"].__version__
         if mismatch := native.mismatch_with(version):
             _refuse_training(mismatch)
             return
         _install_in_tensorflow()
-    _install_in_keras(is_tensorflow)
+    _install_in_keras(framework)
     # Leave the job before the exit handlers of the imported modules run.
     job.leave_first()
 
@@ -82,16 +82,20 @@ def _install_in_tensorflow() -> None:
         )
 
 
-def _install_in_keras(is_tensorflow: bool) -> None:
+def _install_in_keras(framework: str) -> None:
     # Installed now, because the creation of a callback would be too late: in
     # `model.fit(...)`, `fit` is looked up before its arguments are evaluated.
     from keras_ring.keras.fit import watching
 
     watching.install(_progress)
-    if is_tensorflow:
+    if framework == "tensorflow":
         from keras_ring.keras.lanes import compiler_choice
 
         compiler_choice.install(_xla_can_compile)
+    elif framework == "jax":
+        from keras_ring.keras.lanes import jax_trainer
+
+        jax_trainer.install()
     if topology.size() == 1:
         return
     # For programs that forget to make anything distributed.
