@@ -22,3 +22,8 @@ def test_examples_of_keras(example, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     accuracy, _ = examples.last_lines(2, f"{example}.py", "--epochs=4")
     assert accuracy > 0.9
+
+
+def test_keras_any_backend(tmp_path, monkeypatch):
+    """A file of one training is the beginning of the next."""
+    examples.check_any_backend("torch", tmp_path, monkeypatch)
