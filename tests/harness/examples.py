@@ -45,3 +45,26 @@ def last_lines(num_ranks, example, *flags):
     assert shown
     assert all(line.startswith("[0]") for line in shown)
     return float(values[0]), checksums[0]
+
+
+def check_any_backend(backend, directory, monkeypatch):
+    """Trains a model file twice; the second training begins with the first."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    found = []
+    for _ in range(2):
+        finished = run(
+            *("-m", "keras_ring", "run", "-np", 2, "--", sys.executable),
+            *(EXAMPLES / "keras_any_backend.py", "--epochs=4"),
+            cwd=directory,
+        )
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        (accuracy,) = re.findall(
+            rf"^\[0\] {backend}: test accuracy ([\d.]+)$",
+            finished.stdout,
+            re.MULTILINE,
+        )
+        losses = re.findall(r" loss: ([\d.]+)", finished.stdout)
+        found.append((float(accuracy), float(losses[0])))
+    (_, first), (accuracy, resumed) = found
+    assert accuracy > 0.9
+    assert resumed < 0.8 * first

@@ -1,4 +1,4 @@
-"""The example of JAX runs as a user starts it."""
+"""The examples of JAX run as a user starts them."""
 
 import pytest
 
@@ -10,3 +10,18 @@ from tests.tiers import few
 def test_jax_digits(num_ranks):
     accuracy, _ = examples.last_lines(num_ranks, "jax_digits.py", "--epochs=6")
     assert accuracy > 0.9
+
+
+# The same programs train on TensorFlow, in the lane of all other tests.
+@pytest.mark.parametrize(
+    "example", few(["keras_digits", "transfer_learning"], "examples", 1)
+)
+def test_examples_of_keras(example, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    accuracy, _ = examples.last_lines(2, f"{example}.py", "--epochs=4")
+    assert accuracy > 0.9
+
+
+def test_keras_any_backend(tmp_path, monkeypatch):
+    """A file of one training is the beginning of the next."""
+    examples.check_any_backend("jax", tmp_path, monkeypatch)
