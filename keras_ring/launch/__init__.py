@@ -9,7 +9,7 @@ a launcher needs little memory beside its ranks.
     standard_input the standard input of the command, for all ranks
     python_command the program and options of a Python command
     sharing        the number of threads and the cores of a rank
-    places         directories that may not exist
+    directories    directories that may not exist
     open_files     the limit of open files
     job            the directory, key, listening socket and watchdog of a job
     auto_hook      the start of `--auto` in Python programs of ranks

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring.errors import RankFailedError, StartError
-from keras_ring.launch import function_rank, places
+from keras_ring.launch import directories, function_rank
 from keras_ring.launch.cluster import run_plan
 from keras_ring.launch.job_end import JobEnd
 from keras_ring.launch.plan import LaunchPlan, make_plan
@@ -223,7 +223,7 @@ def run(
         plan = replace(_plan(request), files=directory)
         function_rank.write_private(directory / function_rank.CALL, call)
         paths = json.dumps(
-            [path or places.working_directory() for path in sys.path]
+            [path or directories.working_directory() for path in sys.path]
         )
         function_rank.write_private(
             directory / function_rank.PATHS, paths.encode()
@@ -279,7 +279,7 @@ def _pickled(
 
 def _temporary_directory() -> Path:
     try:
-        return places.temporary_directory()
+        return directories.temporary_directory()
     except UsageError as error:
         raise ValueError(f"keras_ring.run: {error}") from None
 

@@ -14,7 +14,7 @@ from typing import IO
 
 from keras_ring.launch import child_process, job_processes
 from keras_ring.launch.auto_hook import with_hook
-from keras_ring.launch.places import temporary_directory
+from keras_ring.launch.directories import temporary_directory
 from keras_ring.launch.rank_process import RankProcess
 from keras_ring.protocol import error_file
 from keras_ring.protocol.contract import RankContract

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from keras_ring.launch.directories import working_directory
 from keras_ring.launch.hosts import HostRanks, is_local, place_ranks
 from keras_ring.launch.job import new_key
 from keras_ring.launch.output_files import OutputFiles
 from keras_ring.launch.patience import Patience
-from keras_ring.launch.places import working_directory
 from keras_ring.launch.plan_environment import rank_environment
 from keras_ring.launch.plan_hosts import (
     hosts_of_job,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from keras_ring.launch import tensorflow_lines
-from keras_ring.launch.places import absolute
+from keras_ring.launch.directories import absolute
 from keras_ring.launch.request import RunRequest
 from keras_ring.launch.settings import check_settings
 from keras_ring.launch.usage import UsageError

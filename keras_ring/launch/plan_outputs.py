@@ -4,8 +4,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from keras_ring.launch.directories import absolute, temporary_directory
 from keras_ring.launch.output_files import OutputFiles
-from keras_ring.launch.places import absolute, temporary_directory
 from keras_ring.launch.request import RunRequest
 from keras_ring.launch.rotation import check_backups, parse_limit
 from keras_ring.launch.usage import UsageError

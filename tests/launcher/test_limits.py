@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_ring.launch import open_files, places
+from keras_ring.launch import directories, open_files
 from keras_ring.launch.usage import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,12 +155,12 @@ sys.exit(main(sys.argv[2:]))
 
 def test_paths(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert places.absolute("a/../b") == tmp_path / "b"
-    assert places.absolute("/a/./b") == Path("/a/b")
+    assert directories.absolute("a/../b") == tmp_path / "b"
+    assert directories.absolute("/a/./b") == Path("/a/b")
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert places.absolute("/a") == Path("/a")
+    assert directories.absolute("/a") == Path("/a")
     with pytest.raises(UsageError, match="is gone"):
-        places.absolute("a")
+        directories.absolute("a")
