@@ -41,15 +41,15 @@ class AgentConnection:
     """An agent that has been started.
 
     Args:
-        place: `HostRanks`, the host and the ranks there.
+        host_ranks: `HostRanks`, the host and the ranks there.
         process: Process that `start_agent` returned.
     """
 
     def __init__(
-        self, place: HostRanks, process: subprocess.Popen[bytes]
+        self, host_ranks: HostRanks, process: subprocess.Popen[bytes]
     ) -> None:
-        self.place = place
-        self.host = place.host
+        self.host_ranks = host_ranks
+        self.host = host_ranks.host
         self._process = process
         self.stdout = _fileno(self._process.stdout)
         self.stderr = _fileno(self._process.stderr)

@@ -210,7 +210,11 @@ class AgentLoop:
 
     def _why_ended(self, agent: AgentConnection) -> str:
         code = agent.wait(_DYING_TIME)
-        text = "its agent" if agent.place.local else "its agent, or ssh to it,"
+        text = (
+            "its agent"
+            if agent.host_ranks.local
+            else "its agent, or ssh to it,"
+        )
         text += " has ended" + (f" (exit code {code})" if code else "")
         said = agent.last_lines[-1] if agent.last_lines else ""
         return f"{text}: {said}" if said else text

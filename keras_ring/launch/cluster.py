@@ -126,7 +126,7 @@ class Cluster:
             agent.say(
                 "start",
                 size=self._plan.size,
-                ranks=list(agent.place.ranks),
+                ranks=list(agent.host_ranks.ranks),
                 rendezvous=rendezvous,
                 key=self._plan.key,
                 timeline=self._parts and self._parts.token,
@@ -229,7 +229,9 @@ class Cluster:
 
     def _on_loss(self, agent: AgentConnection, why: str) -> None:
         """Records the end of the ranks of a lost host."""
-        ranks = [rank for rank in agent.place.ranks if rank not in self._ends]
+        ranks = [
+            rank for rank in agent.host_ranks.ranks if rank not in self._ends
+        ]
         if not self._running:
             if self._ends:
                 say(f"{agent.host} was lost before it had handed over: {why}")
@@ -328,10 +330,10 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
     """
     tidy(status_directory(plan.environment))
     kept = plan.size if plan.output.directory else 0
-    ranks = 0 if plan.places else plan.size
+    ranks = 0 if plan.host_ranks else plan.size
     with (
         open_files.room(
-            ranks=ranks, hosts=len(plan.places), kept_ranks=kept
+            ranks=ranks, hosts=len(plan.host_ranks), kept_ranks=kept
         ) as before,
         serving(plan.metrics, os.environ) as show,
         timelines.recorded(plan.timeline) as parts,
@@ -340,12 +342,12 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
 
 
 def _run(plan: LaunchPlan, parts: Parts | None, show: Show) -> JobEnd:
-    if not plan.places:
+    if not plan.host_ranks:
         return run_here(plan, show)
     say(
         ", ".join(
-            f"{rank_names(place.ranks)} on {place.host}"
-            for place in plan.places
+            f"{rank_names(each.ranks)} on {each.host}"
+            for each in plan.host_ranks
         )
     )
     return Cluster(plan, parts, show).run()

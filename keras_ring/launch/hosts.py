@@ -142,7 +142,7 @@ def is_local(name: str, own_names: Collection[str]) -> bool:
     return name in _LOCAL_NAMES or name in own_names
 
 
-def place_ranks(
+def assign_ranks(
     hosts: Sequence[Host], size: int, own_names: Collection[str]
 ) -> tuple[HostRanks, ...]:
     """Fills the hosts with ranks, one host after the other.
@@ -158,15 +158,15 @@ def place_ranks(
     Raises:
         UsageError: If more than one of these hosts is this host.
     """
-    placed = []
+    assigned = []
     first = 0
     for host in hosts:
         ranks = range(first, min(first + host.slots, size))
         if ranks:
             local = is_local(host.name, own_names)
-            placed.append(HostRanks(host.name, ranks, local))
+            assigned.append(HostRanks(host.name, ranks, local))
         first = ranks.stop
-    if len([each for each in placed if each.local]) > 1:
-        names = ", ".join(each.host for each in placed if each.local)
+    if len([each for each in assigned if each.local]) > 1:
+        names = ", ".join(each.host for each in assigned if each.local)
         raise UsageError(f"{names} are one host: this one; give one of them")
-    return tuple(placed)
+    return tuple(assigned)

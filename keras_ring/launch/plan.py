@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_ring.launch.directories import working_directory
-from keras_ring.launch.hosts import HostRanks, is_local, place_ranks
+from keras_ring.launch.hosts import HostRanks, assign_ranks, is_local
 from keras_ring.launch.job import new_key
 from keras_ring.launch.output_files import OutputFiles
 from keras_ring.launch.patience import Patience
@@ -61,8 +61,8 @@ class LaunchPlan:
             are shown once.
         cpus: Tuple of the processors that each rank may run on; empty for no
             limit. On several hosts, each agent divides its own processors.
-        places: Tuple of `HostRanks`, the hosts of the job. Empty if all ranks
-            are on this host.
+        host_ranks: Tuple of `HostRanks`, the hosts of the job. Empty if all
+            ranks are on this host.
         shell: `RemoteShell` that reaches the hosts.
         directory: String, the working directory of the ranks on the hosts.
         interface: String, the networks that ranks use; `""` for any.
@@ -92,7 +92,7 @@ class LaunchPlan:
     metrics: tuple[str, int] | None = None
     fold: bool = True
     cpus: tuple[tuple[int, ...], ...] = ()
-    places: tuple[HostRanks, ...] = ()
+    host_ranks: tuple[HostRanks, ...] = ()
     shell: RemoteShell = field(default_factory=RemoteShell)
     directory: str = ""
     interface: str = ""
@@ -151,8 +151,8 @@ def make_plan(
         patience=patience,
     )
     if remote:
-        places = place_ranks(hosts, size, own_names)
-        return _on_hosts(replace(plan, ports=ports), request, places, shell)
+        host_ranks = assign_ranks(hosts, size, own_names)
+        return _on_hosts(replace(plan, ports=ports), request, host_ranks, shell)
     return _on_this_host(plan, request, machine or Machine.here())
 
 
@@ -178,7 +178,7 @@ def _on_this_host(
 def _on_hosts(
     plan: LaunchPlan,
     request: RunRequest,
-    places: tuple[HostRanks, ...],
+    host_ranks: tuple[HostRanks, ...],
     shell: RemoteShell,
 ) -> LaunchPlan:
     """Returns the plan for several hosts; agents check the command there."""
@@ -186,7 +186,7 @@ def _on_hosts(
         check_command(plan.command, None)
     return replace(
         plan,
-        places=places,
+        host_ranks=host_ranks,
         shell=shell,
         directory=working_directory(),
         interface=request.interface or "",
@@ -212,7 +212,7 @@ def plan_of_hosts(
         size=size,
         command=("true",),
         environment={},
-        places=place_ranks(hosts, size, own_names),
+        host_ranks=assign_ranks(hosts, size, own_names),
         shell=remote_shell(request, patience),
         patience=patience,
         directory=working_directory(),

@@ -82,14 +82,14 @@ class Preflight:
         self.wait_for("start", seconds, lambda agent: bool(agent.facts))
 
     def _start_agents(self) -> None:
-        for place in self._plan.places:
+        for host_ranks in self._plan.host_ranks:
             command = (
                 remote_shell.local_agent()
-                if place.local
-                else self._plan.shell.start_agent(place.host)
+                if host_ranks.local
+                else self._plan.shell.start_agent(host_ranks.host)
             )
             try:
-                agent = AgentConnection(place, start_agent(command))
+                agent = AgentConnection(host_ranks, start_agent(command))
             except OSError as error:
                 raise HostsError(f"{command[0]}: {error.strerror}") from None
             self._loop.add(agent)
@@ -99,11 +99,11 @@ class Preflight:
                 directory=self._plan.directory,
                 command=list(self._plan.command),
                 environment=dict(self._plan.environment),
-                ranks=len(place.ranks),
+                ranks=len(host_ranks.ranks),
                 threads=self._plan.threads,
                 bind=self._plan.bind,
                 # The limit of this host is meaningless on others.
-                open_files=self._plan.open_files if place.local else None,
+                open_files=self._plan.open_files if host_ranks.local else None,
                 interface=self._plan.interface,
                 ports=list(self._plan.ports or ()),
                 silence=self._plan.patience.host_timeout,
@@ -178,7 +178,8 @@ class Preflight:
             if agent.facts.get("problem")
         ]
         for agent in agents:
-            free, wanted = agent.facts.get("free_ports"), len(agent.place.ranks)
+            free = agent.facts.get("free_ports")
+            wanted = len(agent.host_ranks.ranks)
             if free is not None and free < wanted:
                 lines.append(
                     f"{agent.host}: {free} of the ports of --port-range"

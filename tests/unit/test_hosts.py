@@ -8,8 +8,8 @@ from keras_ring.errors import ConfigurationError
 from keras_ring.launch.hosts import (
     Host,
     HostRanks,
+    assign_ranks,
     parse_hosts,
-    place_ranks,
     read_hostfile,
 )
 from keras_ring.launch.remote_shell import RemoteShell
@@ -112,26 +112,26 @@ _HOSTS = st.lists(st.integers(1, 9), min_size=1, max_size=9).map(
 
 
 @given(_HOSTS, st.data())
-def test_every_rank_has_one_place(hosts, data):
+def test_every_rank_has_one_host(hosts, data):
     size = data.draw(st.integers(1, sum(host.slots for host in hosts)))
     slots = {host.name: host.slots for host in hosts}
-    places = place_ranks(hosts, size, own_names=())
-    assert [rank for place in places for rank in place.ranks] == list(
+    host_ranks = assign_ranks(hosts, size, own_names=())
+    assert [rank for each in host_ranks for rank in each.ranks] == list(
         range(size)
     )
-    assert all(0 < len(each.ranks) <= slots[each.host] for each in places)
+    assert all(0 < len(each.ranks) <= slots[each.host] for each in host_ranks)
     # Only the last host may have a slot left.
-    assert all(len(place.ranks) == slots[place.host] for place in places[:-1])
+    assert all(len(each.ranks) == slots[each.host] for each in host_ranks[:-1])
 
 
 def test_this_host_is_known_among_others():
-    places = place_ranks(parse_hosts("me:2,other"), 3, {"me"})
-    assert places == (
+    host_ranks = assign_ranks(parse_hosts("me:2,other"), 3, {"me"})
+    assert host_ranks == (
         HostRanks("me", range(2), local=True),
         HostRanks("other", range(2, 3), local=False),
     )
     with pytest.raises(UsageError, match="me, localhost are one host"):
-        place_ranks(parse_hosts("me,other,localhost"), 3, {"me"})
+        assign_ranks(parse_hosts("me,other,localhost"), 3, {"me"})
 
 
 def test_ssh_command():

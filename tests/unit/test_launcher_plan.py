@@ -58,7 +58,7 @@ def test_names_of_this_host_need_no_agents():
         command=("true",), hosts="localhost:2,127.0.0.1,[::1]:3,me"
     )
     plan = make_plan(request, ENVIRONMENT, {"me"})
-    assert (plan.size, plan.places) == (7, ())
+    assert (plan.size, plan.host_ranks) == (7, ())
 
 
 def test_other_hosts_have_agents():
@@ -71,7 +71,7 @@ def test_other_hosts_have_agents():
         interface="eth0",
         threads=3,
     )
-    assert [place.host for place in plan.places] == ["node7", "node8"]
+    assert [each.host for each in plan.host_ranks] == ["node7", "node8"]
     assert plan.shell.port == 22
     assert (plan.ports, plan.interface) == ((30000, 30009), "eth0")
     assert plan.environment["KERAS_RING_PORT_RANGE"] == "30000-30009"
@@ -84,9 +84,9 @@ def test_allocation_is_for_the_command_alone(monkeypatch):
     """`kr.run` in a notebook of an allocation runs on its host."""
     nodes = (Host("node1", 2), Host("node2", 2))
     monkeypatch.setattr(plan_hosts, "allocated_hosts", lambda _: nodes)
-    assert _plan(num_ranks=3).places == ()
+    assert _plan(num_ranks=3).host_ranks == ()
     here = _plan(num_ranks=3, in_allocation=True)
-    assert [len(place.ranks) for place in here.places] == [2, 1]
+    assert [len(each.ranks) for each in here.host_ranks] == [2, 1]
     assert here.shell.takes_words
     assert not _plan(in_allocation=True, rsh="x").shell.takes_words
     told = r"tasks, 4 on 2 nodes; .* by -H localhost:5"

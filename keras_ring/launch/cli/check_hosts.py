@@ -209,7 +209,7 @@ def run(plan: LaunchPlan, *, as_json: bool) -> int:
     Raises:
         UsageError: If this process may not open as many files as it needs.
     """
-    with open_files.room(ranks=0, hosts=len(plan.places)) as before:
+    with open_files.room(ranks=0, hosts=len(plan.host_ranks)) as before:
         report = _Check(replace(plan, open_files=before)).run()
     ready = not report.problems
     if as_json:
