@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from keras_ring.launch.strangers import Places, TimelyReader
+from keras_ring.launch.strangers import ConnectionSlots, TimelyReader
 
 BACKLOG = 64
 _TOKEN_BYTES = 32
@@ -63,7 +63,7 @@ class LinkServer:
         self._listener = listener
         self._token = bytes.fromhex(token)
         self._timeout = timeout
-        self._places = Places(_MAX_CONNECTIONS)
+        self._slots = ConnectionSlots(_MAX_CONNECTIONS)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -84,7 +84,7 @@ class LinkServer:
                     return
                 time.sleep(_REST)
                 continue
-            if not self._places.take(peer):
+            if not self._slots.take(peer):
                 peer.close()
                 continue
             try:
@@ -103,15 +103,15 @@ class LinkServer:
             self._leave(peer)
 
     def _leave(self, peer: socket.socket) -> None:
-        self._places.keep(peer)
+        self._slots.keep(peer)
         peer.close()
-        self._places.leave()
+        self._slots.leave()
 
     def _answer(self, peer: socket.socket) -> None:
         token = _receive(peer, _TOKEN_BYTES, self._timeout)
         if not hmac.compare_digest(token, self._token):
             return
-        self._places.keep(peer)
+        self._slots.keep(peer)
         peer.settimeout(self._timeout)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if peer.recv(1) == _PING:

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from keras_ring.launch.metrics_token import Token, find_token
-from keras_ring.launch.strangers import Places, TimelyReader
+from keras_ring.launch.strangers import ConnectionSlots, TimelyReader
 from keras_ring.launch.usage import UsageError, say
 from keras_ring.observe.pages import Page
 
@@ -55,7 +55,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
 
     def __init__(self, host: str, port: int, token: Token) -> None:
         self._token = f"Bearer {token.text}".encode()
-        self._places = Places(_MAX_CONNECTIONS)
+        self._slots = ConnectionSlots(_MAX_CONNECTIONS)
         self._read: _Read = tuple
         self._exposition, registry, collector = _prometheus()
         self.registry = registry()
@@ -99,7 +99,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         given = authorization.encode("utf-8", "replace")
         if not hmac.compare_digest(given, self._token):
             return False
-        self._places.keep(peer)
+        self._slots.keep(peer)
         return True
 
     def answer(self, accept: str) -> tuple[str, bytes]:
@@ -113,14 +113,14 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answers in a thread. May close an unauthenticated connection."""
-        if not self._places.take(request):
+        if not self._slots.take(request):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
         except BaseException:
             # The thread could not be started.
-            self._places.leave()
+            self._slots.leave()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -128,11 +128,11 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.leave()
+            self._slots.leave()
 
     def shutdown_request(self, request: Any) -> None:
         """Closes a connection, which no new one replaces any more."""
-        self._places.keep(request)
+        self._slots.keep(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

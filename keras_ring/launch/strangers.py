@@ -2,9 +2,9 @@
 
 A port that other hosts reach is open to unauthenticated peers, called
 strangers. They may open any number of connections, and send nothing or one byte
-at a time. So the number of connections, called places, is limited. If all
-places are taken, a new connection gets the place of the oldest stranger,
-because peers that know the token send it at once.
+at a time. So connections have a limited number of slots. If all slots are
+taken, a new connection gets the slot of the oldest stranger, because peers that
+know the token send it at once.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Seconds until a connection that was ended has left its place.
+# Seconds until a connection that was ended has left its slot.
 _LEAVING_TIME = 1.0
 
 
-class Places:
+class ConnectionSlots:
     """The connections that are served at one time. It is thread-safe.
 
     Args:
-        limit: Integer, the number of places.
+        limit: Integer, the number of slots.
     """
 
     def __init__(self, limit: int) -> None:
@@ -35,14 +35,14 @@ class Places:
         self._strangers: dict[socket.socket, None] = {}
 
     def take(self, peer: socket.socket) -> bool:
-        """Takes a place for a connection, and may end another one for it.
+        """Takes a slot for a connection, and may end another one for it.
 
         Returns:
-            Boolean, whether there is a place. If `False`, close the connection.
+            Boolean, whether there is a slot. If `False`, close the connection.
         """
         if not self._free.acquire(blocking=False):
             self._end_oldest()
-            # Never serve more connections than there are places.
+            # Never serve more connections than there are slots.
             if not self._free.acquire(timeout=_LEAVING_TIME):
                 return False
         with self._lock:
@@ -59,7 +59,7 @@ class Places:
             self._strangers.pop(peer, None)
 
     def leave(self) -> None:
-        """Releases a place, after its connection was closed."""
+        """Releases a slot, after its connection was closed."""
         self._free.release()
 
     def _end_oldest(self) -> None:

@@ -126,7 +126,7 @@ def test_strangers_that_drip_do_not_shut_the_owner_out(server):
     dripping = threading.Thread(target=drip)
     dripping.start()
     try:
-        # Each time the oldest of them loses its place.
+        # Each time the oldest of them loses its slot.
         for _ in range(2):
             assert get(server, GOOD)[0].status == 200
     finally:
@@ -153,7 +153,7 @@ def test_a_request_has_a_limit_however_it_comes(server, monkeypatch):
         assert closed
 
 
-def test_a_request_in_progress_keeps_its_place(server):
+def test_a_request_in_progress_keeps_its_slot(server):
     """Whoever has shown the token is not ended for a newcomer."""
     asked, go_on = threading.Event(), threading.Event()
 
