@@ -146,17 +146,17 @@ def _listen(directory: Path, job: str) -> tuple[Path, socket.socket]:
     make_private(directory)
     make_private(directory / job)
     path = directory / job / launcher_socket.socket_name(os.getpid())
-    place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX)
     try:
-        listener.bind(launcher_socket.short_address(place, path.name))
+        listener.bind(launcher_socket.short_address(parent, path.name))
         path.chmod(0o600)
         listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise
     finally:
-        os.close(place)
+        os.close(parent)
     return path, listener
 
 

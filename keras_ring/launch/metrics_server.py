@@ -203,13 +203,13 @@ def _prometheus() -> tuple[Any, Any, Any]:
 
 @contextlib.contextmanager
 def serving(
-    place: tuple[str, int] | None, environment: Mapping[str, str]
+    address: tuple[str, int] | None, environment: Mapping[str, str]
 ) -> Iterator[Show]:
     """Serves metrics inside of the block.
 
     Args:
-        place: Tuple of the host and the port on which to listen. `None` for no
-            metrics.
+        address: Tuple of the host and the port on which to listen. `None` for
+            no metrics.
         environment: The environment variables of the launcher, which may have
             the token.
 
@@ -220,11 +220,11 @@ def serving(
     Raises:
         UsageError: If it cannot listen there, or a package is missing.
     """
-    if place is None:
+    if address is None:
         yield lambda read: None
         return
     token = find_token(environment)
-    with MetricsServer(*place, token) as server:
+    with MetricsServer(*address, token) as server:
         host, port = server.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         where = "" if token.path is None else f"; the token is in {token.path}"

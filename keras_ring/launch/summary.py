@@ -79,8 +79,8 @@ class RankEnd:
     @property
     def where(self) -> str:
         """The host and process id, such as `"pid 7"` or `"host h2, pid 7"`."""
-        place = [f"host {self.host}"] if self.host else []
-        return ", ".join([*place, *([f"pid {self.pid}"] if self.pid else [])])
+        host = [f"host {self.host}"] if self.host else []
+        return ", ".join([*host, *([f"pid {self.pid}"] if self.pid else [])])
 
     def describe(self) -> str:
         """Returns a description, such as `"was killed by SIGKILL"`."""

@@ -11,12 +11,12 @@ QUIET = 2
 _SEVERITIES = "IWEF"
 # I0000 00:00:1795354298.905467   19947 port.cc:153] oneDNN ...
 _ABSL = re.compile(
-    rb"([IWEF])\d{4} [\d:.]+ +\d+ (?P<place>\S+\.(?:cc|h|py):\d+\] )"
+    rb"([IWEF])\d{4} [\d:.]+ +\d+ (?P<location>\S+\.(?:cc|h|py):\d+\] )"
 )
 # 2026-11-22 13:22:24.123456: I tensorflow/core/util/port.cc:113] oneDNN ...
 _DATED = re.compile(
     rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: ([IWEF]) "
-    rb"(?P<place>\S+\.(?:cc|h):\d+\] )"
+    rb"(?P<location>\S+\.(?:cc|h):\d+\] )"
 )
 # Lines without a severity of their own.
 _CONTINUED = (
@@ -44,7 +44,7 @@ def is_shown(line: bytes, level: int) -> bool:
     if level > 0 and line.startswith(_CONTINUED):
         return False
     found = _header(line)
-    if found is None or found["place"].split(b":")[0].endswith(b".py"):
+    if found is None or found["location"].split(b":")[0].endswith(b".py"):
         return True
     severity = _SEVERITIES.index(found[1].decode())
     return severity >= min(level, _SEVERITIES.index("F"))
@@ -55,7 +55,7 @@ def without_header(line: bytes) -> bytes:
     found = _header(line)
     if found is None:
         return line
-    return found[1] + b" " + found["place"] + line[found.end() :]
+    return found[1] + b" " + found["location"] + line[found.end() :]
 
 
 def _header(line: bytes) -> re.Match[bytes] | None:

@@ -80,11 +80,11 @@ class Workers:
         self._group: Handle = None
         self._actors: list[Handle] = []
         # The name of the host and the process id, by rank.
-        self._places: list[tuple[str, int]] = []
+        self._processes: list[tuple[str, int]] = []
 
     def __enter__(self) -> Workers:
         try:
-            self._place()
+            self._reserve()
         except BaseException:
             self._end()
             raise
@@ -98,7 +98,7 @@ class Workers:
     ) -> None:
         self._end()
 
-    def _place(self) -> None:
+    def _reserve(self) -> None:
         groups = importlib.import_module("ray.util")
         self._group = groups.placement_group(
             [self._resources] * self._count, strategy=self._strategy
@@ -131,12 +131,12 @@ class Workers:
         for rank, bundle in enumerate(order):
             self._actors.append(self._start(rank, bundle, environment))
         try:
-            told_places = self._ask([a.where.remote() for a in self._actors])
-            self._places = [(host, pid) for host, pid, _ in told_places]
-            addresses = {address for _, _, address in told_places}
+            told = self._ask([a.where.remote() for a in self._actors])
+            self._processes = [(host, pid) for host, pid, _ in told]
+            addresses = {address for _, _, address in told}
             first = self._actors[0].invite.remote(len(addresses) == 1)
-            (told,) = self._ask([first])
-            self._ask([actor.join.remote(told) for actor in self._actors])
+            (invitation,) = self._ask([first])
+            self._ask([actor.join.remote(invitation) for actor in self._actors])
         except (
             self._ray.exceptions.RayError,
             self._ray.exceptions.GetTimeoutError,
@@ -262,7 +262,7 @@ class Workers:
         return self._end_of(rank, returncode=1, error=failed), None
 
     def _end_of(self, rank: int, returncode: int, **more: Any) -> RankEnd:
-        host, pid = self._places[rank]
+        host, pid = self._processes[rank]
         return RankEnd(
             rank=rank,
             pid=pid,
