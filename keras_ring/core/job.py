@@ -113,7 +113,7 @@ def init(
             return
         parent = parent_rank.found(os.environ) if comm is None else None
         if parent is not None:
-            core.init_child(asdict(parent.place), parent.pid)
+            core.init_child(asdict(parent.topology), parent.pid)
             sets.note_unconnected(static)
             return
         parent_rank.leave(os.environ)

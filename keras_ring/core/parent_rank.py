@@ -38,7 +38,7 @@ _PLACING = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Topology:
     """The ranks and sizes of a process, as `topology()` returns them."""
 
     rank: int
@@ -56,11 +56,11 @@ class ParentRank:
 
     Args:
         pid: Integer, its process id.
-        place: `Place` of that rank.
+        topology: `Topology` of that rank.
     """
 
     pid: int
-    place: Place
+    topology: Topology
 
 
 def mark(environment: MutableMapping[str, str], topology: Any) -> None:
@@ -77,14 +77,14 @@ def mark(environment: MutableMapping[str, str], topology: Any) -> None:
     if topology.size == 1:
         environment.pop(contract.PARENT_RANK, None)
         return
-    place = Place(
-        **{each.name: getattr(topology, each.name) for each in fields(Place)}
+    marked = Topology(
+        **{each.name: getattr(topology, each.name) for each in fields(Topology)}
     )
     environment[contract.PARENT_RANK] = json.dumps(
         {
             "process": _own_process(),
             "placing": _placing(environment),
-            "place": asdict(place),
+            "topology": asdict(marked),
         }
     )
 
@@ -102,7 +102,9 @@ def found(environment: Mapping[str, str]) -> ParentRank | None:
     marked = _read(environment)
     if marked is None or marked["placing"] != _placing(environment):
         return None
-    return ParentRank(pid=marked["process"][0], place=Place(**marked["place"]))
+    return ParentRank(
+        pid=marked["process"][0], topology=Topology(**marked["topology"])
+    )
 
 
 def runs_first_lines() -> bool:

@@ -10,7 +10,7 @@ from keras_ring.core import parent_rank
 from keras_ring.protocol import contract
 from keras_ring.protocol.contract import RankContract
 
-PLACE = parent_rank.Place(
+TOPOLOGY = parent_rank.Topology(
     rank=1,
     size=4,
     local_rank=1,
@@ -31,7 +31,7 @@ CONTRACT = RankContract(
 def marked(**changes: str) -> dict[str, str]:
     """Returns the environment of what this process starts, as rank 1."""
     environment = CONTRACT.environment({})
-    parent_rank.mark(environment, SimpleNamespace(**vars(PLACE)))
+    parent_rank.mark(environment, SimpleNamespace(**vars(TOPOLOGY)))
     return {**environment, **changes}
 
 
@@ -53,7 +53,7 @@ def test_a_child_knows_its_parent(elsewhere):
     environment = marked()
     elsewhere()
     parent = parent_rank.found(environment)
-    assert parent == parent_rank.ParentRank(pid=os.getpid(), place=PLACE)
+    assert parent == parent_rank.ParentRank(pid=os.getpid(), topology=TOPOLOGY)
 
 
 def test_a_process_id_that_is_used_again_is_another_process():
@@ -85,7 +85,7 @@ def test_a_launcher_starts_ranks_wherever_it_runs():
 
 
 def test_a_rank_that_is_alone_marks_nothing():
-    alone = SimpleNamespace(**{**vars(PLACE), "rank": 0, "size": 1})
+    alone = SimpleNamespace(**{**vars(TOPOLOGY), "rank": 0, "size": 1})
     environment = marked()
     parent_rank.mark(environment, alone)
     assert contract.PARENT_RANK not in environment
