@@ -70,7 +70,7 @@ class _Hook:
                 _write(Path(path), noted)
                 alone = self._previous is sys.__excepthook__
                 if noted.peer_lost and alone and self.show is None:
-                    sys.stderr.write(f"{self.last}{_place(trace)}\n")
+                    sys.stderr.write(f"{self.last}{_location(trace)}\n")
                     shown = True
         finally:
             if self.show and self._previous is sys.__excepthook__:
@@ -148,7 +148,7 @@ def has_started(path: Path) -> bool:
     return path.with_name(path.name + _STARTED).exists()
 
 
-def _place(trace: TracebackType | None) -> str:
+def _location(trace: TracebackType | None) -> str:
     """Returns the position in the program, as `" (train.py, line 3)"`."""
     frames = traceback.extract_tb(trace, limit=1)
     if not frames:

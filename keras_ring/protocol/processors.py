@@ -144,7 +144,7 @@ def _cores(cpus: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
         # If the core is unknown, each processor is a core of its own.
         core = _read_number(folder / "core_id", cpu)
         by_core.setdefault((socket, core), []).append(cpu)
-    return tuple(tuple(by_core[place]) for place in sorted(by_core))
+    return tuple(tuple(by_core[key]) for key in sorted(by_core))
 
 
 def _apportion(num_ranks: int, units: Sequence[int]) -> list[int]:
