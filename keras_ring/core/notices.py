@@ -42,7 +42,7 @@ def warn_once(text: str) -> None:
 _said: set[str] = set()
 
 
-def say(text: str, rank: int = 0, place: str = "") -> None:
+def say(text: str, rank: int = 0, location: str = "") -> None:
     """Prints a line on standard error, if it was not printed before.
 
     Standard output is left to the program. All ranks of the job must be equal
@@ -51,11 +51,11 @@ def say(text: str, rank: int = 0, place: str = "") -> None:
     Args:
         text: String, the line.
         rank: Integer, the rank that prints it. Defaults to `0`.
-        place: String, the part of the text that names the line of the program.
-            The same text for another line is not printed again. Defaults to
-            an empty string.
+        location: String, the part of the text that names the line of the
+            program. The same text for another line is not printed again.
+            Defaults to an empty string.
     """
-    known = text.replace(place, "", 1)
+    known = text.replace(location, "", 1)
     if known in _said:
         return
     _said.add(known)

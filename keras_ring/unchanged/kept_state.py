@@ -173,11 +173,11 @@ class KeptState:
         """Prints which state ranks combine, if any."""
         shown = self._shown()
         if shown:
-            place = script.place()
+            location = script.location()
             say(
-                f"what the step of model {self._model.name!r}{place} keeps is "
-                f"that of the whole batch: {'; '.join(shown)}",
-                place=place,
+                f"what the step of model {self._model.name!r}{location} keeps "
+                f"is that of the whole batch: {'; '.join(shown)}",
+                location=location,
             )
 
     @property

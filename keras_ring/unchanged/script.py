@@ -41,7 +41,7 @@ def line() -> str:
     return ""
 
 
-def place() -> str:
+def location() -> str:
     """Returns the innermost line of the program, such as " (train.py:34)".
 
     The string is empty if no code of the program is running.

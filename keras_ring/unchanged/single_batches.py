@@ -89,10 +89,10 @@ def _on_all_ranks(
                 "away."
             )
         training.prepare(self)
-        place = script.place()
+        location = script.location()
         say(
-            f"train_on_batch of model {self.name!r}{place}: divided by rows",
-            place=place,
+            f"train_on_batch of model {self.name!r}{location}: divided by rows",
+            location=location,
         )
         if settings.explain:
             notices.say(

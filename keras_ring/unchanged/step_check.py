@@ -329,8 +329,8 @@ def _check(model: Model, batch: Structure) -> bool:
     Raises:
         AutoError: On all ranks, if parts do not make the whole.
     """
-    place = script.place()
-    what = f"the step of model {model.name!r}{place}"
+    location = script.location()
+    what = f"the step of model {model.name!r}{location}"
     batch = batch_digests.of_rank_0(batch)
     if int(batch_rows.num_rows(batch)) < topology.size():
         # There is no part for each rank.
@@ -353,7 +353,7 @@ def _check(model: Model, batch: Structure) -> bool:
                 say(
                     f"{what} is not checked, for it does not run eagerly "
                     f"({type(error).__name__}: {error})",
-                    place=place,
+                    location=location,
                 )
                 return False
             found = compared.difference(whole, part)
@@ -377,7 +377,7 @@ def _check(model: Model, batch: Structure) -> bool:
                 f"{what} is the program's own; on parts of a batch it "
                 "gives the gradients of the whole (checked on batches 1, "
                 "2, 4 and so on)",
-                place=place,
+                location=location,
             )
             return kept.choices() != before
         repeats = compared.repeats(whole, by_rows)
@@ -386,7 +386,7 @@ def _check(model: Model, batch: Structure) -> bool:
             f"WARNING: {what} is not checked, for it draws random numbers "
             "that are not TensorFlow's. Its loss is taken to be a mean over "
             "the rows of a batch",
-            place=place,
+            location=location,
         )
         return False
     if value is not None:

@@ -125,11 +125,12 @@ def _on_all_ranks(
         if data_passes.is_alone():
             return fit(self, *args, **kwargs)
         if not data_passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
-            place = script.place()
+            location = script.location()
             say(
-                f"model {self.name!r}{place}: the program divides its data, or "
-                "has made its optimizer one of all ranks, so it is left alone",
-                place=place,
+                f"model {self.name!r}{location}: the program divides its data, "
+                "or has made its optimizer one of all ranks, so it is left "
+                "alone",
+                location=location,
             )
             with data_passes.alone():
                 return fit(self, *args, **kwargs)
@@ -176,15 +177,16 @@ def prepare(model: Model) -> None:
 def distribute(model: Model) -> None:
     """Makes the optimizers of a model average gradients over all ranks."""
     settings = ReductionSettings(whole_batch=True)
-    place = script.place()
+    location = script.location()
     for optimizer in model_optimizers.optimizers_of(model).values():
         if distributed_settings(optimizer) is None:
             distribute_optimizer(optimizer, settings)
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         say(
-            f"optimizer {type(inner).__name__} of model {model.name!r}{place}: "
-            f"gradients averaged over {topology.size()} ranks",
-            place=place,
+            f"optimizer {type(inner).__name__} of model "
+            f"{model.name!r}{location}: gradients averaged over "
+            f"{topology.size()} ranks",
+            location=location,
         )
     num_norms = sum(
         isinstance(layer, steps.BATCH_NORMALIZATION)
@@ -194,8 +196,9 @@ def distribute(model: Model) -> None:
     if num_norms:
         what += f", and the moments of {count(num_norms, 'normalization')},"
     say(
-        f"{what} of model {model.name!r}{place} are those of the whole batch",
-        place=place,
+        f"{what} of model {model.name!r}{location} are those of the whole "
+        "batch",
+        location=location,
     )
 
 
