@@ -47,13 +47,13 @@ def install() -> None:
         "assign_add": functools.partial(_added, assign=assign, sign=1),
         "assign_sub": functools.partial(_added, assign=assign, sign=-1),
     }
-    for place in hooks.places(events.ASSIGNED):
+    for point in hooks.points(events.ASSIGNED):
         hooks.subscribe(
             events.ASSIGNED,
-            arounds[place.name],
+            arounds[point.name],
             ring=Ring.UNCHANGED,
             purpose=_PURPOSE,
-            at=place,
+            at=point,
         )
 
 

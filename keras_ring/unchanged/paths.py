@@ -73,8 +73,8 @@ _CHANGES: dict[str, tuple[int, IsDone]] = {
 
 def install() -> None:
     """Changes the functions that change paths. Calling it once is enough."""
-    for place in hooks.places(events.PATH_CHANGED):
-        owner, name = place.owner, place.name
+    for point in hooks.points(events.PATH_CHANGED):
+        owner, name = point.owner, point.name
         title = _title(owner)
         count, is_done = _CHANGES[name]
         before = getattr(owner, name)
@@ -85,7 +85,7 @@ def install() -> None:
             ),
             ring=Ring.UNCHANGED,
             purpose=_PURPOSE,
-            at=place,
+            at=point,
         )
         after = getattr(owner, name)
         if owner is os:

@@ -17,7 +17,7 @@ EVENTS = [each for each in vars(events).values() if isinstance(each, Event)]
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda each: each.name)
 def test_what_an_event_is_bound_to_is_there(event):
-    found = hooks.places(event)
+    found = hooks.points(event)
     # There is no Keras 2 here whose optimizers could be bound, and Keras
     # computes with TensorFlow.
     may_be_empty = event in (
@@ -30,8 +30,8 @@ def test_what_an_event_is_bound_to_is_there(event):
         events.MODEL_BUILT,
     )
     assert found or may_be_empty
-    for place in found:
-        assert hasattr(place.owner, place.name)
+    for point in found:
+        assert hasattr(point.owner, point.name)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_all_functions_are_wrapped_once(owner, monkeypatch):
 
 def test_one_of_them_alone(owner, monkeypatch):
     event = bind(monkeypatch, Bound("bound_here:first, second"))
-    _, second = hooks.places(event)
+    _, second = hooks.points(event)
     subscribe(event, at=second)
     assert owner.first() == ["first"]
     assert owner.second() == ["noted", "second"]
@@ -91,13 +91,13 @@ def test_a_lane_adapts_a_subscriber(owner, monkeypatch):
 
 def test_an_event_that_a_lane_does_not_have(owner, monkeypatch):
     event = bind(monkeypatch)
-    assert hooks.places(event) == []
+    assert hooks.points(event) == []
     subscribe(event)
     assert owner.first() == ["first"]
 
 
 def test_a_program_may_have_the_keras_of_another_lane(monkeypatch):
-    (place,) = optimizer_events._scaled_updates()
-    assert place.owner is keras.optimizers.LossScaleOptimizer
+    (point,) = optimizer_events._scaled_updates()
+    assert point.owner is keras.optimizers.LossScaleOptimizer
     monkeypatch.setattr(keras, "__version__", "2.15.0")
     assert not list(optimizer_events._scaled_updates())

@@ -16,7 +16,7 @@ from keras_ring.keras.lanes import events, hooks
 assert which.is_keras2()
 print(json.dumps({
     event.name: [
-        hasattr(place.owner, place.name) for place in hooks.places(event)
+        hasattr(point.owner, point.name) for point in hooks.points(event)
     ]
     for event in vars(events).values()
     if isinstance(event, events.Event)
@@ -37,7 +37,7 @@ def test_what_events_are_bound_to_is_there():
     # Keras 3 may be there, too, or not.
     del found["scaled_applied"]
     assert all(all(each) for each in found.values())
-    absent = {name for name, places in found.items() if not places}
+    absent = {name for name, each in found.items() if not each}
     assert absent == {
         "compiler_chosen",
         "seed_drawn",

@@ -38,13 +38,13 @@ class _Seen:
 
 def install() -> None:
     """Changes Keras' list of callbacks, and models. Once is enough."""
-    for place in hooks.places(events.CALLBACKS_TOLD):
+    for point in hooks.points(events.CALLBACKS_TOLD):
         hooks.subscribe(
             events.CALLBACKS_TOLD,
-            functools.partial(_told, _TOLD[place.name]),
+            functools.partial(_told, _TOLD[point.name]),
             ring=Ring.OBSERVE,
             purpose=_PURPOSE,
-            at=place,
+            at=point,
         )
     hooks.subscribe(
         events.MODEL_SAVED, _saved, ring=Ring.OBSERVE, purpose=_SAVES

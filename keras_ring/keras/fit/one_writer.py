@@ -75,27 +75,27 @@ def install() -> None:
     hooks.subscribe(
         events.WRITER_CALLED, _left_out, ring=Ring.JOB, purpose=_PURPOSE
     )
-    for place in hooks.places(events.WRITER_CALLED):
-        if place.name in _AFTER_BATCHES and place.owner.__name__ != writers.BAR:
+    for point in hooks.points(events.WRITER_CALLED):
+        if point.name in _AFTER_BATCHES and point.owner.__name__ != writers.BAR:
             hooks.subscribe(
                 events.WRITER_CALLED,
                 _not_again,
                 ring=Ring.JOB,
                 purpose=_RESUMES,
-                at=place,
+                at=point,
             )
-    for place in hooks.places(events.WRITER_SET):
+    for point in hooks.points(events.WRITER_SET):
         decides = functools.partial(
             _decides,
-            name=place.owner.__name__,
-            writes=place.name in vars(place.owner),
+            name=point.owner.__name__,
+            writes=point.name in vars(point.owner),
         )
         hooks.subscribe(
             events.WRITER_SET,
             decides,
             ring=Ring.JOB,
             purpose=_PURPOSE,
-            at=place,
+            at=point,
         )
 
 

@@ -14,8 +14,8 @@ from keras_ring.keras.lanes.wrapping import Around
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """A place where a function is found.
+class HookPoint:
+    """A function by the name under which it is found and wrapped.
 
     Attributes:
         owner: The class or module.
@@ -36,22 +36,22 @@ class Bound:
             program. If there is `find`, a description in Markdown instead.
         adapt: Callable that takes what subscribes to the event and returns an
             `Around`. Defaults to `None`: it is one already.
-        find: Callable that returns the `Place`s of functions that depend on
+        find: Callable that returns the `HookPoint`s of functions that depend on
             the program. Defaults to `None`.
     """
 
     what: str
     adapt: Callable[[Any], Around] | None = None
-    find: Callable[[], Iterable[Place]] | None = None
+    find: Callable[[], Iterable[HookPoint]] | None = None
 
-    def places(self) -> Iterable[Place]:
-        """Returns the places of the functions."""
+    def points(self) -> Iterable[HookPoint]:
+        """Returns the hook points of the functions."""
         return _named(self.what) if self.find is None else self.find()
 
 
 # A tape in a loop subscribes in each step.
 @functools.cache
-def _named(what: str) -> tuple[Place, ...]:
+def _named(what: str) -> tuple[HookPoint, ...]:
     module, _, path = what.partition(":")
     first, *others = path.split(", ")
     *classes, first = first.split(".")
@@ -61,7 +61,7 @@ def _named(what: str) -> tuple[Place, ...]:
     owner: Any = importlib.import_module(f"{top}{dot}{rest}")
     for name in classes:
         owner = getattr(owner, name)
-    return tuple(Place(owner, name) for name in (first, *others))
+    return tuple(HookPoint(owner, name) for name in (first, *others))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_ring.keras.backends.which import framework, is_keras2
 from keras_ring.keras.lanes import optimizer_events, python_events
-from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
+from keras_ring.keras.lanes.binding import Absent, Bound, HookPoint, Table
 from keras_ring.keras.lanes.events import Event
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.wrapping import wrap
@@ -43,7 +43,7 @@ def subscribe(
     *,
     ring: Ring,
     purpose: str,
-    at: Place | None = None,
+    at: HookPoint | None = None,
 ) -> None:
     """Puts a wrapper around each function that an event is bound to.
 
@@ -54,31 +54,31 @@ def subscribe(
             it.
         around: Callable that takes the function and returns a wrapper, which
             calls it; or what `events` says of this event.
-        ring: A `Ring`, the place among other wrappers of the function.
+        ring: A `Ring`, the position among other wrappers of the function.
         purpose: String, what it is for. It completes "so that ...".
-        at: One of `places(event)`, the only function to wrap. Defaults to
+        at: One of `points(event)`, the only function to wrap. Defaults to
             `None`, for all of them.
     """
     for bound in _bound_to(event):
         adapted = around if bound.adapt is None else bound.adapt(around)
-        for place in bound.places():
-            if at in (None, place):
+        for point in bound.points():
+            if at in (None, point):
                 wrap(
-                    place.owner,
-                    place.name,
+                    point.owner,
+                    point.name,
                     adapted,
                     ring=ring,
                     purpose=purpose,
                 )
 
 
-def places(event: Event) -> list[Place]:
+def points(event: Event) -> list[HookPoint]:
     """Returns where the functions are that an event is bound to.
 
     Args:
         event: An `Event`.
     """
-    return [place for bound in _bound_to(event) for place in bound.places()]
+    return [point for bound in _bound_to(event) for point in bound.points()]
 
 
 def _bound_to(event: Event) -> tuple[Bound, ...]:

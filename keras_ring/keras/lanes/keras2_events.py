@@ -15,7 +15,7 @@ from keras_ring._typing import Model, Structure, Tensor
 from keras_ring.keras import scope
 from keras_ring.keras.backends.which import keras
 from keras_ring.keras.lanes import events, keras2_moments, keras_events
-from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
+from keras_ring.keras.lanes.binding import Absent, Bound, HookPoint, Table
 from keras_ring.keras.lanes.wrapping import Around
 
 _Step = Callable[[Structure], Any]
@@ -151,12 +151,12 @@ def _fetches(
     return around
 
 
-def _get_files() -> Iterator[Place]:
+def _get_files() -> Iterator[HookPoint]:
     get_file = _module("utils.data_utils").get_file
     # Each dataset module of Keras has imported the function by name.
     for module in list(sys.modules.values()):
         if vars(module).get("get_file") is get_file:
-            yield Place(module, "get_file")
+            yield HookPoint(module, "get_file")
 
 
 def _module(name: str) -> Any:
@@ -164,14 +164,14 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"{keras.__name__}.src.{name}")
 
 
-def _normalization(name: str) -> Iterator[Place]:
+def _normalization(name: str) -> Iterator[HookPoint]:
     """Yields the class that defines a method of `BatchNormalization`.
 
     The class of TensorFlow 1 inherits it as well.
     """
     for each in keras.layers.BatchNormalization.__mro__:
         if name in vars(each):
-            yield Place(each, name)
+            yield HookPoint(each, name)
 
 
 TABLE: Table = {

@@ -20,7 +20,7 @@ from keras_ring.keras.lanes import (
     keras_events,
     seed_sharing,
 )
-from keras_ring.keras.lanes.binding import Absent, Bound, Place, Table
+from keras_ring.keras.lanes.binding import Absent, Bound, HookPoint, Table
 from keras_ring.keras.lanes.wrapping import Around
 
 _Step = Callable[[Structure], Any]
@@ -184,12 +184,12 @@ def _fetches(alone: Callable[[str], AbstractContextManager[None]]) -> Around:
     return around
 
 
-def _get_files() -> Iterator[Place]:
+def _get_files() -> Iterator[HookPoint]:
     get_file = file_utils.get_file
     # Each dataset module of Keras has imported the function by name.
     for module in list(sys.modules.values()):
         if vars(module).get("get_file") is get_file:
-            yield Place(module, "get_file")
+            yield HookPoint(module, "get_file")
 
 
 TABLE: Table = {

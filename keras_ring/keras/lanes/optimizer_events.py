@@ -16,36 +16,36 @@ from keras_ring.keras.backends.which import (
     keras2_families,
 )
 from keras_ring.keras.lanes import events
-from keras_ring.keras.lanes.binding import Bound, Place, Table
+from keras_ring.keras.lanes.binding import Bound, HookPoint, Table
 
 
-def _updates_of_pairs() -> Iterator[Place]:
+def _updates_of_pairs() -> Iterator[HookPoint]:
     tensorflow: Any = sys.modules.get("tensorflow")
     if tensorflow is not None:
-        yield Place(tensorflow.compat.v1.train.Optimizer, "apply_gradients")
+        yield HookPoint(tensorflow.compat.v1.train.Optimizer, "apply_gradients")
     for keras2 in keras2_families():
-        yield Place(keras2.optimizers.Optimizer, "apply_gradients")
-        yield Place(keras2.optimizers.legacy.Optimizer, "apply_gradients")
+        yield HookPoint(keras2.optimizers.Optimizer, "apply_gradients")
+        yield HookPoint(keras2.optimizers.legacy.Optimizer, "apply_gradients")
 
 
-def _scaled_updates() -> Iterator[Place]:
+def _scaled_updates() -> Iterator[HookPoint]:
     keras3: Any = sys.modules.get("keras")
     if getattr(keras3, "__version__", "").startswith("3."):
-        yield Place(keras3.optimizers.LossScaleOptimizer, "apply")
+        yield HookPoint(keras3.optimizers.LossScaleOptimizer, "apply")
 
 
-def _scaled_updates_of_values() -> Iterator[Place]:
+def _scaled_updates_of_values() -> Iterator[HookPoint]:
     # Of the other frameworks, an update changes variables.
     if framework() == "jax":
-        yield Place(keras.optimizers.LossScaleOptimizer, "stateless_apply")
+        yield HookPoint(keras.optimizers.LossScaleOptimizer, "stateless_apply")
 
 
-def _scaled_updates_of_pairs() -> Iterator[Place]:
+def _scaled_updates_of_pairs() -> Iterator[HookPoint]:
     for keras2 in keras2_families():
         base = keras2.mixed_precision.LossScaleOptimizer
         for each in base.__subclasses__():
             if "apply_gradients" in vars(each):
-                yield Place(each, "apply_gradients")
+                yield HookPoint(each, "apply_gradients")
 
 
 TABLE: Table = {

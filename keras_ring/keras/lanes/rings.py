@@ -10,7 +10,7 @@ import enum
 
 
 class Ring(enum.IntEnum):
-    """The place of a wrapper among those of one function, outermost first.
+    """The position of a wrapper among those of one function, outermost first.
 
     In one ring, a later wrapper is around the earlier ones.
     """

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
 from keras_ring.keras.lanes import events
-from keras_ring.keras.lanes.binding import Bound, Place, Table
+from keras_ring.keras.lanes.binding import Bound, HookPoint, Table
 
 _STRATEGIES = (
     "MirroredStrategy",
@@ -23,25 +23,25 @@ _STRATEGIES = (
 )
 
 
-def _strategies() -> Iterator[Place]:
+def _strategies() -> Iterator[HookPoint]:
     for name in _STRATEGIES:
         found: Any = tf.distribute
         for each in name.split("."):
             found = getattr(found, each, None)
         if found is not None:
-            yield Place(found, "__init__")
+            yield HookPoint(found, "__init__")
 
 
-def _reads() -> Iterator[Place]:
+def _reads() -> Iterator[HookPoint]:
     # `next` and `get_next` call the first. It is not public, and if it is
     # missing, nothing is bound to it.
     for name in ("_next_internal", "get_next_as_optional"):
         if hasattr(iterator_ops.OwnedIterator, name):
-            yield Place(iterator_ops.OwnedIterator, name)
+            yield HookPoint(iterator_ops.OwnedIterator, name)
 
 
-def _calls() -> Iterator[Place]:
-    yield Place(type(tf.function(lambda: None)), "__call__")
+def _calls() -> Iterator[HookPoint]:
+    yield HookPoint(type(tf.function(lambda: None)), "__call__")
 
 
 TABLE: Table = {

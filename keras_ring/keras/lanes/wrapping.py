@@ -4,7 +4,7 @@ Where Keras has no hook, a class or a module of it is changed. `patches()` lists
 the changes, and docs/architecture.md has the list of all.
 
 A function that is changed is replaced once, by a *dispatcher* that calls the
-wrappers of now. So a wrapper that comes later still gets its place among the
+wrappers of now. So a wrapper that comes later still gets its position among the
 others, even if the program, or a library, has put one of its own around the
 dispatcher meanwhile, or has kept the dispatcher under another name.
 """
@@ -39,7 +39,7 @@ def wrap(
             calls it. It is called again whenever the function gets another
             wrapper. With `functools.wraps`, the wrapper keeps the attributes
             of the function.
-        ring: A `Ring`, the place among other wrappers.
+        ring: A `Ring`, the position among other wrappers.
         purpose: String, the purpose of the wrapper. For another purpose the
             function is wrapped again.
     """
@@ -113,7 +113,7 @@ class _Hook:
         return any(each.patch == patch for each in self.wrappers)
 
     def add(self, wrapper: _Wrapper) -> Any:
-        """Puts a wrapper in its place, and returns the function for the owner.
+        """Adds a wrapper at its ring, and returns the function for the owner.
 
         A module, which is replaced as a whole and not called, is another one
         each time.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from keras_ring._typing import Callback
 from keras_ring.keras.lanes import compat, keras
-from keras_ring.keras.lanes.binding import Place
+from keras_ring.keras.lanes.binding import HookPoint
 
 # Writes a line, and no file.
 BAR = "ProgbarLogger"
@@ -32,18 +32,18 @@ def writes_files(callback: Callback) -> bool:
     )
 
 
-def calls() -> Iterator[Place]:
+def calls() -> Iterator[HookPoint]:
     """Yields the methods that write."""
     for writer, methods in _classes():
         own = [each for each in vars(writer) if each.startswith("on_")]
         for name in methods or own:
-            yield Place(writer, name)
+            yield HookPoint(writer, name)
 
 
-def sets() -> Iterator[Place]:
+def sets() -> Iterator[HookPoint]:
     """Yields the `set_model` of each class, which Keras calls first."""
     for writer, _ in _classes():
-        yield Place(writer, "set_model")
+        yield HookPoint(writer, "set_model")
 
 
 def _classes() -> Iterator[tuple[type, tuple[str, ...] | None]]:
