@@ -1,6 +1,6 @@
 """Descriptions of arguments that several public functions share.
 
-A docstring has `{{name}}` in the place of a description. So each function
+A docstring has `{{name}}` in place of a description. So each function
 describes all of its arguments, and each description is written once.
 """
 
@@ -16,8 +16,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _FRAGMENTS = {
     "name": """
-        String, the same on all ranks. Defaults to the place in the program: the
-        function that is traced, the loop or branch in it, and which of the
+        String, the same on all ranks. Defaults to the location in the program:
+        the function that is traced, the loop or branch in it, and which of the
         collectives there. A name that is given again in one function gets a
         number behind it. In eager execution those without a name share one, and
         only one thread may make them.""",
@@ -82,7 +82,7 @@ _FRAGMENTS = {
     "lost": """
         If a rank is lost or has left the job.""",
 }
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 _WIDTH = 80
 
 
@@ -102,12 +102,12 @@ def fill(docstring: str) -> str:
 
 
 def _filled(line: str) -> str:
-    if not _PLACE.search(line):
+    if not _PLACEHOLDER.search(line):
         return line
     indent = len(line) - len(line.lstrip())
     # Further lines after the name of an argument or error are indented.
     hang = 4 if re.match(r" *[\w.]+: ", line) else 0
-    text = _PLACE.sub(lambda found: _FRAGMENTS[found.group(1)], line)
+    text = _PLACEHOLDER.sub(lambda found: _FRAGMENTS[found.group(1)], line)
     return textwrap.fill(
         " ".join(text.split()),
         width=_WIDTH,

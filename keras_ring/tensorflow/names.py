@@ -1,7 +1,7 @@
 """Names by which ranks match their tensors.
 
 A name must be the same on every rank, so it is made from things that all ranks
-share: the path of a variable, a position in a structure, or the place in the
+share: the path of a variable, a position in a structure, or the location in the
 program. It must not depend on earlier traces of the process: one rank alone may
 trace a function again, because its last batch is smaller.
 
@@ -103,7 +103,7 @@ def collective_name(kind: str, name: str | None) -> str:
 
     Args:
         kind: String, the kind of collective, such as `"allreduce"`.
-        name: String, or `None` for a name by the place in the program: the
+        name: String, or `None` for a name by the location in the program: the
             function that is traced, and the loop or branch in it.
 
     Returns:
@@ -116,8 +116,8 @@ def collective_name(kind: str, name: str | None) -> str:
         return eager_name(kind, name)
     graph = tf.compat.v1.get_default_graph()
     if name is None:
-        place = ordering.place(graph, compiled=xla.is_tracing())
-        name = f"{kind}.{place}" if place else kind
+        location = ordering.program_location(graph, compiled=xla.is_tracing())
+        name = f"{kind}.{location}" if location else kind
     return _numbered(name, _uses_of(graph, _collectives_in_graph))
 
 

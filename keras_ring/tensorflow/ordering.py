@@ -19,7 +19,7 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import (
 from keras_ring._typing import Graph, Operation
 
 _ORDER = "_keras_ring_order"
-_PLACE = "_keras_ring_place"
+_LOCATION = "_keras_ring_program_location"
 _OF_XLA = "KerasRingXla"
 _MARKS = "KerasRingInputWait"
 _PARTS = "_keras_ring_parts"
@@ -162,10 +162,10 @@ def runs_beside(graph: Graph, *, compiled: bool) -> Graph | None:
     return around if is_body and not is_ordered else None
 
 
-def place(graph: Graph, *, compiled: bool = False) -> str:
-    """Returns the place of a graph in the program, for names.
+def program_location(graph: Graph, *, compiled: bool = False) -> str:
+    """Returns the location of a graph in the program, for names.
 
-    The place does not depend on earlier traces. It is the name of the
+    The location does not depend on earlier traces. It is the name of the
     function; or for the body of a loop or a branch, the name of the outer
     function and the number of the body among the bodies of that function that
     have collectives.
@@ -181,10 +181,10 @@ def place(graph: Graph, *, compiled: bool = False) -> str:
     Returns:
         A string, which is empty for a graph that is no function.
     """
-    found = getattr(graph, _PLACE, None)
+    found = getattr(graph, _LOCATION, None)
     if found is None:
-        found = _find_place(graph, compiled)
-        setattr(graph, _PLACE, found)
+        found = _find_program_location(graph, compiled)
+        setattr(graph, _LOCATION, found)
     return str(found)
 
 
@@ -195,7 +195,7 @@ def function_of(graph: Graph) -> Graph:
     return graph
 
 
-def _find_place(graph: Graph, compiled: bool) -> str:
+def _find_program_location(graph: Graph, compiled: bool) -> str:
     if not isinstance(graph, FuncGraph):
         return ""
     around = graph.outer_graph
@@ -213,7 +213,7 @@ def _find_place(graph: Graph, compiled: bool) -> str:
         parts = collections.Counter()
         setattr(around, _PARTS, parts)
     parts[name] += 1
-    return f"{place(around, compiled=compiled)}/{name}.{parts[name]}"
+    return f"{program_location(around, compiled=compiled)}/{name}.{parts[name]}"
 
 
 def collectives_so_far() -> list[Operation]:
