@@ -46,9 +46,9 @@ def require_same(
         (lines, compared), f"{name}/differences", process_set
     )
     first_lines, first = by_rank[0]
-    place = next(r for r, (_, c) in enumerate(by_rank) if c != first)
-    other_lines, second = by_rank[place]
-    lowest, other = process_set.ranks[0], process_set.ranks[place]
+    index = next(r for r, (_, c) in enumerate(by_rank) if c != first)
+    other_lines, second = by_rank[index]
+    lowest, other = process_set.ranks[0], process_set.ranks[index]
     position = next(
         (
             i

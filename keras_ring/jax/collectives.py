@@ -296,9 +296,9 @@ def _reduced(
     rows: tuple[int, ...] = ()
     if kind is Kind.reducescatter:
         _check_rows("reducescatter", leaves)
-        place, members = process_set.rank(), process_set.size()
+        rank, members = process_set.rank(), process_set.size()
         rows = tuple(
-            each.shape[0] // members + (place < each.shape[0] % members)
+            each.shape[0] // members + (rank < each.shape[0] % members)
             for each in leaves
         )
     # Other reductions do not commute with factors, and integers lose digits.

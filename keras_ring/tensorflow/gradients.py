@@ -143,11 +143,11 @@ def _product_of_others(
     tensor: Tensor, name: str, process_set: ProcessSet
 ) -> Tensor:
     """Returns the product of other ranks' tensors, also if they have zeros."""
-    place = process_set.rank()
+    rank = process_set.rank()
     everyone = _of_everyone(tensor, f"{name}/factors", process_set)
     before = tf.math.cumprod(everyone, exclusive=True)
     after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
-    return (before * after)[place]
+    return (before * after)[rank]
 
 
 def _through_reduction(

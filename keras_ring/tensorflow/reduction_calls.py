@@ -98,9 +98,9 @@ def _rows_of_results(
             )
     members = call.process_set
     # Any value will do for a rank that is no member: its op fails when it runs.
-    place = members.rank() if members.included() else 0
+    rank = members.rank() if members.included() else 0
     return [
-        scattered_rows(tensor.shape[0], place, members.size())
+        scattered_rows(tensor.shape[0], rank, members.size())
         for tensor in tensors
     ]
 
