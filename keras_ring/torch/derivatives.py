@@ -154,7 +154,7 @@ class _Allgather(torch.autograd.Function):
         name = _gradient_name(ctx.name)
         mean = Reduction(process_set=ctx.process_set)
         reduced = allreduce(gradients, name, mean)
-        # The place of this rank's rows of each tensor.
+        # Where this rank's rows of each tensor begin.
         rows = arrays.gather_rows(
             np.array(ctx.rows), f"{name}/rows", ctx.process_set
         )

@@ -69,7 +69,7 @@ class GradientOperations:
             if operation is None:
                 operation = self._make(device, form)
             operation.start(
-                addresses, addresses, views, **tensors.placed(device)
+                addresses, addresses, views, **tensors.device_arguments(device)
             )
         except core.StatusError as error:
             raise failures.error_of(*error.args) from None

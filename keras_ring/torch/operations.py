@@ -162,7 +162,7 @@ def start(
             [each.data_ptr() for each in inputs],
             [each.data_ptr() for each in made],
             (inputs, outputs),
-            **tensors.placed(device),
+            **tensors.device_arguments(device),
         )
     return operation
 

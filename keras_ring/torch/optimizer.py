@@ -350,7 +350,7 @@ def _named(
             "Names in `named_parameters` must be unique. Received more than "
             f"once: {', '.join(twice)}"
         )
-    missing = [place for place, p in unnamed if p not in names]
+    missing = [position for position, p in unnamed if p not in names]
     if missing:
         raise ValueError(
             f"`named_parameters` has no name for {len(missing)} of "

@@ -110,7 +110,7 @@ def _told(
 ) -> str:
     ranks = process_set.ranks
     first = by_rank[0]
-    place, other = next(
+    index, other = next(
         (i, rows) for i, rows in enumerate(by_rank) if rows != first
     )
     (what, mine), (_, theirs) = next(
@@ -119,7 +119,7 @@ def _told(
     count = sum(one != two for one, two in zip(first, other, strict=True))
     return (
         f"Ranks train different models: before step {steps}, {what} is {mine} "
-        f"on rank {ranks[0]} and {theirs} on rank {ranks[place]}, and so are "
+        f"on rank {ranks[0]} and {theirs} on rank {ranks[index]}, and so are "
         f"{count - 1} more values. Gradients are the same on all ranks, so "
         "something else has changed them on one: share what a rank loads by "
         "`kr.broadcast_parameters(model, root_rank=0)` and "

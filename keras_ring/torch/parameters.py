@@ -173,8 +173,8 @@ def _broadcast(
         handle.wait()
 
 
-class _Place:
-    """The place of a tensor in a state that is sent without it."""
+class _Placeholder:
+    """A placeholder for a tensor in a state that is sent without it."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)
@@ -183,10 +183,10 @@ class _Place:
 
 
 def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
-    """Returns a state with places for its tensors, which go to a list."""
+    """Returns a state with placeholders for its tensors, which go to a list."""
     if isinstance(value, Tensor):
         tensors.append(value)
-        return _Place(value)
+        return _Placeholder(value)
     if isinstance(value, dict):
         return {k: _without_tensors(v, tensors) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -197,15 +197,15 @@ def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
 def _with_tensors(
     value: Any, tensors: list[Tensor], received: list[Tensor]
 ) -> Any:
-    """Returns a state with tensors at its places.
+    """Returns a state with tensors for its placeholders.
 
     Args:
-        value: A state with places.
+        value: A state with placeholders.
         tensors: List of the tensors of the root; empty on other ranks, which
             make new ones.
         received: List to which the tensors are added, in order.
     """
-    if isinstance(value, _Place):
+    if isinstance(value, _Placeholder):
         tensor = (
             tensors[len(received)]
             if tensors

@@ -64,7 +64,7 @@ def kind_of(device: torch.device) -> int:
     )
 
 
-def placed(device: torch.device) -> dict[str, int]:
+def device_arguments(device: torch.device) -> dict[str, int]:
     """Returns the arguments of a submission that tell a device."""
     if device.type == "cpu":
         return {}
