@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keras_ring.errors import ConfigurationError
-from keras_ring.observe import directory as places
 from keras_ring.observe import launcher_socket, process
+from keras_ring.observe.directory import is_job_id, is_private
 from keras_ring.observe.pages import Page, read_page
 
 _PAGE = re.compile(r"rank\.[0-9]+\.[0-9]+\.page")
@@ -119,7 +119,7 @@ def local_pages(directory: Path | None, job: str) -> tuple[Page, ...]:
         job: Name of the job.
     """
     try:
-        if directory is None or not places.is_private(directory):
+        if directory is None or not is_private(directory):
             return ()
     except ConfigurationError:
         return ()
@@ -135,12 +135,12 @@ def find_jobs(directory: Path | None) -> list[Job]:
     Raises:
         ConfigurationError: If the directory cannot be trusted.
     """
-    if directory is None or not places.is_private(directory):
+    if directory is None or not is_private(directory):
         return []
     found = [
         Job(path).local()
         for path in _entries(directory)
-        if places.is_job_id(path.name)
+        if is_job_id(path.name)
     ]
     jobs = [job for job in found if job.pages or job.launcher is not None]
     return sorted(

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_ring.errors import ConfigurationError
-from keras_ring.observe import directory as places
-from keras_ring.observe import jobs, process
+from keras_ring.observe import directory, jobs, process
 from keras_ring.observe.pages import read_page
 from keras_ring.protocol.job_id import job_id
 from tests.unit.status_pages import JOB, PageFile
@@ -184,9 +183,9 @@ def test_the_directory_must_be_private(tmp_path):
 
 
 def test_where_the_pages_are():
-    assert places.status_directory({places.VARIABLE: "off"}) is None
-    assert str(places.status_directory({places.VARIABLE: "/x"})) == "/x"
-    usual = places.status_directory({})
+    assert directory.status_directory({directory.VARIABLE: "off"}) is None
+    assert str(directory.status_directory({directory.VARIABLE: "/x"})) == "/x"
+    usual = directory.status_directory({})
     assert str(usual) == f"/tmp/keras-ring-status-{os.geteuid()}"
     # SHA-256 of the label and of a key of zeros.
     assert job_id("00" * 32) == "6d7626371c42"

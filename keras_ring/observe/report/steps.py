@@ -128,12 +128,12 @@ def find_steps(timeline: Timeline) -> Steps:
     shape = (len(rows), len(numbers))
     begin, entered, end = (np.full(shape, np.nan) for _ in range(3))
     for row, (own, begins, ends) in enumerate(rows):
-        place = np.searchsorted(numbers, own)
-        entered[row, place], end[row, place] = begins, ends
+        column = np.searchsorted(numbers, own)
+        entered[row, column], end[row, column] = begins, ends
         before = np.concatenate([begins[:1], ends[:-1]])
         # A step must not span a pause of the recording.
         follows = np.diff(own, prepend=own[:1]) == 1
-        begin[row, place] = np.where(follows, before, begins)
+        begin[row, column] = np.where(follows, before, begins)
     return Steps(numbers, begin, entered, end)
 
 

@@ -162,10 +162,10 @@ def hosts(analysis: Analysis) -> Table:
         "clock",
     )
     rows = []
-    for host, places in _by_host(analysis).items():
-        ranks = [analysis.timeline.ranks[place] for place in places]
-        busy = analysis.usual(analysis.activity.communication)[places]
-        wait = analysis.usual(analysis.activity.core[Phase.WAIT])[places]
+    for host, indexes in _by_host(analysis).items():
+        ranks = [analysis.timeline.ranks[index] for index in indexes]
+        busy = analysis.usual(analysis.activity.communication)[indexes]
+        wait = analysis.usual(analysis.activity.core[Phase.WAIT])[indexes]
         seconds = float(np.nanmedian(busy)) / 1e9 if busy.size else 0.0
         size = analysis.fusion.step_bytes if analysis.fusion else 0.0
         rows.append(

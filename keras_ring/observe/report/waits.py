@@ -45,9 +45,9 @@ def find_waits(
     for row, rank in enumerate(timeline.ranks):
         spans = rank.of(Phase.WAIT)
         spans = spans[spans["peer"] >= 0]
-        peers, place = np.unique(spans["peer"], return_inverse=True)
+        peers, index = np.unique(spans["peer"], return_inverse=True)
         seconds = (spans["end"] - spans["begin"]) / 1e9
-        sums = np.bincount(place, seconds, len(peers))
+        sums = np.bincount(index, seconds, len(peers))
         for peer, total in zip(peers.tolist(), sums.tolist(), strict=True):
             if peer in row_of:
                 within[row, row_of[peer]] += total

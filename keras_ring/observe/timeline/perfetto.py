@@ -75,7 +75,7 @@ def _last_of_flows(timeline: Timeline) -> dict[int, int]:
         for tag, begin in rank.of(Phase.EXECUTE)[["tag", "begin"]].tolist()
         if tag
     )
-    return {collective: places[-1][1] for collective, places in flows(begun)}
+    return {collective: slices[-1][1] for collective, slices in flows(begun)}
 
 
 def _packet(**fields: Any) -> Any:

@@ -50,12 +50,12 @@ def _events(timeline: Timeline, base: int) -> Iterator[dict[str, Any]]:
         process = rank.rank + 1
         yield from _process(rank, process)
         for number, track in enumerate(tracks(timeline, rank)):
-            place = {"pid": process, "tid": number}
+            thread = {"pid": process, "tid": number}
             if track.kind != Kind.COUNTER:
-                yield _named("thread_name", place, name=track.name)
-                yield _named("thread_sort_index", place, sort_index=number)
+                yield _named("thread_name", thread, name=track.name)
+                yield _named("thread_sort_index", thread, sort_index=number)
             for event in track.events:
-                yield _event(track, event, base) | place
+                yield _event(track, event, base) | thread
                 if event.collective:
                     where = (process, number)
                     begun.append((event.collective, event.begin, where))
@@ -63,16 +63,16 @@ def _events(timeline: Timeline, base: int) -> Iterator[dict[str, Any]]:
 
 
 def _process(rank: RankTimeline, process: int) -> Iterator[dict[str, Any]]:
-    place = {"pid": process}
-    yield _named("process_name", place, name=about.title(rank))
-    yield _named("process_labels", place, labels=about.clock(rank))
-    yield _named("process_sort_index", place, sort_index=rank.rank)
+    owner = {"pid": process}
+    yield _named("process_name", owner, name=about.title(rank))
+    yield _named("process_labels", owner, labels=about.clock(rank))
+    yield _named("process_sort_index", owner, sort_index=rank.rank)
 
 
 def _named(
-    name: str, place: dict[str, int], /, **arguments: int | str
+    name: str, owner: dict[str, int], /, **arguments: int | str
 ) -> dict[str, Any]:
-    return {"ph": "M", "name": name, "args": arguments, **place}
+    return {"ph": "M", "name": name, "args": arguments, **owner}
 
 
 def _event(track: Track, event: Event, base: int) -> dict[str, Any]:
@@ -93,9 +93,9 @@ def _event(track: Track, event: Event, base: int) -> dict[str, Any]:
 def _flows(
     begun: list[tuple[int, int, tuple[int, int]]], base: int
 ) -> Iterator[dict[str, Any]]:
-    for collective, places in flows(begun):
-        for index, (begin, (process, thread)) in enumerate(places):
-            last = index == len(places) - 1
+    for collective, slices in flows(begun):
+        for index, (begin, (process, thread)) in enumerate(slices):
+            last = index == len(slices) - 1
             event: dict[str, Any] = {
                 "ph": "f" if last else "t" if index else "s",
                 "id": collective,
@@ -132,16 +132,16 @@ def read(file: IO[str]) -> Timeline:
     threads: dict[tuple[int, int], str] = {}
     kinds = {"X": Kind.SPAN, "i": Kind.INSTANT, "C": Kind.COUNTER}
     for event in content["traceEvents"]:
-        place = (event.get("pid"), event.get("tid"))
+        thread = (event.get("pid"), event.get("tid"))
         if event.get("name") == "thread_name":
-            threads[place] = event["args"]["name"]
+            threads[thread] = event["args"]["name"]
         kind = kinds.get(event.get("ph"))
         if kind is None:
             continue
         begin = base + _nanoseconds(event["ts"])
         rebuilding.add(
-            place[0],
-            threads.get(place, ""),
+            thread[0],
+            threads.get(thread, ""),
             kind,
             event.get("cat", ""),
             event["name"],

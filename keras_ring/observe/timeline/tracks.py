@@ -179,15 +179,15 @@ def flows(
     """Connects the slices of each collective over the ranks that have it.
 
     Args:
-        begun: Collective, begin and place of each slice.
+        begun: Collective, begin and track of each slice.
 
     Returns:
         For each collective that is on several ranks: its number, and begins
-        and places in the order of time.
+        and tracks in the order of time.
     """
     found = defaultdict(list)
-    for collective, begin, place in begun:
-        found[collective].append((begin, place))
-    for collective, places in found.items():
-        if len(places) > 1:
-            yield collective, sorted(places)
+    for collective, begin, track in begun:
+        found[collective].append((begin, track))
+    for collective, slices in found.items():
+        if len(slices) > 1:
+            yield collective, sorted(slices)
