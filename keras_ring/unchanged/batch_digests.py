@@ -62,13 +62,13 @@ class StepDigests:
         # There is one for steps that XLA compiles, whose variables must be on
         # its device, and one for others.
         self._states = {True: _State(None), False: _State("CPU")}
-        self._num_places = 0
+        self._num_digests = 0
 
     def note(self, batch: Structure) -> Operation:
         """Returns the operation that records the digests of a batch."""
         digests: list[Tensor] = [tf.constant(0, tf.int64)] * _TENSORS
         found = _digests(batch)
-        self._num_places = max(self._num_places, min(len(found), _TENSORS))
+        self._num_digests = max(self._num_digests, min(len(found), _TENSORS))
         for index, digest in enumerate(found):
             digests[index % _TENSORS] += digest
         return self._states[xla.is_tracing()].note(tf.stack(digests))
@@ -76,7 +76,7 @@ class StepDigests:
     def require_same(self, name: str) -> None:
         """Compares the batches, see `Digests`."""
         for state in self._states.values():
-            content, varies, count = state.content(self._num_places)
+            content, varies, count = state.content(self._num_digests)
             if count:
                 _require_same(content, varies, count, name)
 
@@ -101,12 +101,12 @@ class _State:
         )
 
     def content(
-        self, num_places: int
+        self, num_digests: int
     ) -> tuple[bytes, npt.NDArray[np.bool_], int]:
         """Returns the digests, and begins a new comparison.
 
         Args:
-            num_places: Integer, the number of digests that are in use.
+            num_digests: Integer, the number of digests that are in use.
 
         Returns:
             A tuple: the folded digests as bytes; an array of booleans, whether
@@ -125,8 +125,8 @@ class _State:
             for b, d, f in zip(before, last, folded, strict=True)
         ]
         # A single batch cannot show variation, and counts as varying.
-        varies = ~np.array(same[:num_places]) | (count == 1)
-        return folded[:num_places].tobytes(), varies, count
+        varies = ~np.array(same[:num_digests]) | (count == 1)
+        return folded[:num_digests].tobytes(), varies, count
 
 
 def of_steps(model: Model) -> StepDigests:
@@ -188,8 +188,8 @@ class ReadDigests:
         if not count:
             return
         # Ranks may have read ahead and overwritten the oldest digests.
-        places = np.arange(max(0, count - _SLOTS // 2), count) % _SLOTS
-        slots = self._slots.numpy()[places]
+        indexes = np.arange(max(0, count - _SLOTS // 2), count) % _SLOTS
+        slots = self._slots.numpy()[indexes]
         content = b"".join(
             hashlib.blake2b(
                 np.ascontiguousarray(column).tobytes(),

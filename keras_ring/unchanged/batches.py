@@ -155,8 +155,10 @@ def _every_nth(
 
     @do_not_convert
     def is_of_rank(index: Tensor, *_: Structure) -> Tensor:
-        place = index % total
-        return (place % size == rank) | (is_short & (place == total - 1))
+        index_in_epoch = index % total
+        return (index_in_epoch % size == rank) | (
+            is_short & (index_in_epoch == total - 1)
+        )
 
     @do_not_convert
     def of_rank(index: Tensor, *element: Structure) -> Structure:

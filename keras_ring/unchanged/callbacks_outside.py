@@ -289,8 +289,8 @@ def _follow(model: Model, callback: Callback, change: _Change) -> None:
             (_variables, change.weights),
         ):
             variables = variables_of(model) if arrays else []
-            for place, array in arrays.items():
-                compat.assign(variables[place], array)
+            for index, array in arrays.items():
+                compat.assign(variables[index], array)
         for key, value in change.kept.items():
             setattr(callback, key, value)
     if change.metrics:

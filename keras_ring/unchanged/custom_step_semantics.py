@@ -205,8 +205,8 @@ class Comparison:
 
         def ways_of(whole: Arrays, part: Arrays, name: str) -> list[Ways]:
             return row_semantics.possible(
-                [whole[place] for place in changed],
-                [part[place] for place in changed],
+                [whole[index] for index in changed],
+                [part[index] for index in changed],
                 self._rows,
                 self._own_rows,
                 name,
@@ -227,11 +227,11 @@ class Comparison:
         # A metric that has counted nothing yet may do so later.
         found = [
             variable
-            for place, variable in enumerate(self._state)
-            if place not in changed and id(variable) in of_metrics
+            for index, variable in enumerate(self._state)
+            if index not in changed and id(variable) in of_metrics
         ]
-        for number, place in enumerate(changed):
-            variable = self._state[place]
+        for number, index in enumerate(changed):
+            variable = self._state[index]
             is_sum = all(Way.SUM in each[number] for each in changes)
             is_same = all(Way.SAME in each[number] for each in values)
             if is_sum and (id(variable) in of_metrics or not is_same):
@@ -260,13 +260,13 @@ class Comparison:
             and not all(
                 is_equal(value, now)
                 for value, now in (
-                    (begin[place], whole[0].state[place]),
-                    (begin[place], parts[0].state[place]),
-                    (whole[0].state[place], whole[1].state[place]),
-                    (whole[0].state[place], parts[1].state[place]),
+                    (begin[index], whole[0].state[index]),
+                    (begin[index], parts[0].state[index]),
+                    (whole[0].state[index], whole[1].state[index]),
+                    (whole[0].state[index], parts[1].state[index]),
                 )
             )
-            for place, variable in enumerate(self._state)
+            for index, variable in enumerate(self._state)
         ]
         on_any = arrays.allreduce(
             np.array([*is_changed, False], np.uint8),
@@ -274,7 +274,7 @@ class Comparison:
             name=f"auto/{self._name}/state/changed",
             process_set=global_process_set,
         )
-        return [int(place) for place in np.flatnonzero(on_any)]
+        return [int(index) for index in np.flatnonzero(on_any)]
 
     def supposed(self, whole: Arrays, parts: Arrays) -> Found:
         """Returns the likely findings, if runs cannot be compared."""

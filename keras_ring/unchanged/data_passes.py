@@ -1,7 +1,7 @@
 """The pass over data that the caller runs in, of `fit` or `evaluate`.
 
 Keras makes the iterator over batches, the step and the results of a pass in
-different places, which find the pass here.
+different functions, which find the pass here.
 """
 
 from __future__ import annotations

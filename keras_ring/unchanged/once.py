@@ -130,7 +130,7 @@ def is_failing() -> bool:
 def by_rank_zero(
     do: Callable[[], _Result],
     what: str,
-    places: Sequence[str],
+    paths: Sequence[str],
     *,
     on_others: Callable[[], _Result] | None = None,
     is_done: Callable[[], bool] | None = None,
@@ -143,7 +143,7 @@ def by_rank_zero(
     Args:
         do: Callable without arguments, called on rank 0.
         what: String, the name of the call, such as "os.mkdir".
-        places: List of strings, the paths of files and directories that the
+        paths: List of strings, the paths of files and directories that the
             call is about.
         on_others: Callable without arguments that the other ranks call
             afterwards. Defaults to `None`, for none.
@@ -162,7 +162,7 @@ def by_rank_zero(
     if is_over():
         return after_end(do, is_done, on_others)
     try:
-        is_same = mean_same(what, places)
+        is_same = mean_same(what, paths)
     except JobEndedError:
         return after_end(do, is_done, on_others)
     if is_same is None:
@@ -183,12 +183,12 @@ def by_rank_zero(
         return result
 
 
-def mean_same(what: str, places: Sequence[str]) -> bool | None:
+def mean_same(what: str, paths: Sequence[str]) -> bool | None:
     """Returns whether all ranks have come to make the same call.
 
     Args:
         what: String, the name of the call, such as "os.mkdir".
-        places: List of strings, the paths of files and directories that the
+        paths: List of strings, the paths of files and directories that the
             call is about.
 
     Returns:
@@ -197,8 +197,8 @@ def mean_same(what: str, places: Sequence[str]) -> bool | None:
     Raises:
         AutoError: If not all ranks come here.
     """
-    meeting = Meeting(f"{_NAME}/places", "\n".join([what, *places]))
-    doing = f"{script.line()} calls `{what}` for {', '.join(map(repr, places))}"
+    meeting = Meeting(f"{_NAME}/paths", "\n".join([what, *paths]))
+    doing = f"{script.line()} calls `{what}` for {', '.join(map(repr, paths))}"
     return meeting.is_same() if _have_come(meeting, doing) else None
 
 

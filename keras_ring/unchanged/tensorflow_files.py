@@ -139,13 +139,13 @@ def _unless_silent(write: Callable[..., Any]) -> Callable[..., Any]:
 
 def _written_once(write: Callable[..., Any]) -> Callable[..., Any]:
     # The index of the argument that is the path.
-    place = 0 if write.__name__ == "write_file" else 1
+    index = 0 if write.__name__ == "write_file" else 1
 
     @functools.wraps(write)
     def write_once(*args: Any, **kwargs: Any) -> Any:
         do = functools.partial(write, *args, **kwargs)
         # The path may also be given by name.
-        given = args[place] if len(args) > place else None
+        given = args[index] if len(args) > index else None
         for name in _BY_NAME:
             given = kwargs.get(name, given)
         if given is None or not _is_due(given):

@@ -112,14 +112,14 @@ def variables_of(
     """
     with tracing(name):
         concrete = function.get_concrete_function(*arguments)
-    places = {
+    index_by_id = {
         id(outer): index
         for index, (outer, _) in enumerate(concrete.graph.captures)
     }
     variables = {id(each): each for each in concrete.variables}
     return sorted(
-        (each for each in variables.values() if id(each.handle) in places),
-        key=lambda each: places[id(each.handle)],
+        (each for each in variables.values() if id(each.handle) in index_by_id),
+        key=lambda each: index_by_id[id(each.handle)],
     )
 
 

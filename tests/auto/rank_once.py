@@ -102,7 +102,7 @@ def path_that_one_rank_makes(folder):
     barrier(name="test/path_that_one_rank_makes")
     if once._rank != 1:
         # What the rank has asked for, it still waits for.
-        Meeting(f"{once._NAME}/places", "elsewhere").wait(60)
+        Meeting(f"{once._NAME}/paths", "elsewhere").wait(60)
     # Of a job that a rank has left, nothing more can be waited for.
     barrier(name="test/path_that_one_rank_makes/waited")
     return text, os.path.exists(os.path.join(folder, "alone"))
