@@ -209,8 +209,8 @@ class _Check:
     def _compiled(self, make_step: Callable[[Structure], Step]) -> Any:
         def observed(*leaves: Any) -> tuple[list[Tensor], list[Tensor]]:
             step = make_step([*itertools.compress(leaves, self._is_data)])
-            place = step.place() if self._by_rows else None
-            with steps.without_chance(place), tf.summary.record_if(False):
+            rows = step.row_range() if self._by_rows else None
+            with steps.without_chance(rows), tf.summary.record_if(False):
                 returned = self._run(step, leaves)
             updates = [
                 (str(variable_path(variable)), tf.convert_to_tensor(gradient))

@@ -97,11 +97,11 @@ def run(
         begin: The `Recorder` of an earlier run, with whose last values this
             run begins. Defaults to `None`, for the present values.
     """
-    place = step.place() if by_rows else None
+    rows = step.row_range() if by_rows else None
     state = Recorder(model, whole, begin)
     with state.running():
         counter = Counter(model)
-        with steps.without_chance(place), whole_batch.step(step):
+        with steps.without_chance(rows), whole_batch.step(step):
             with whole_functions.metrics_of_all(model):
                 logs = model.train_step(step.rows_of(batch))
         updates = [
@@ -146,7 +146,7 @@ class Comparison:
             for layer in model._flatten_layers()
         ]
         self.num_bytes = min(filter(None, sizes), default=8)
-        self.own_rows = int(self._part().place().count)
+        self.own_rows = int(self._part().row_range().count)
 
     def on_whole(self, by_rows: bool, begin: Recorder | None = None) -> Ran:
         """Runs the step on all rows, see `run`."""

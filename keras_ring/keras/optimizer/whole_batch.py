@@ -91,11 +91,11 @@ class Step:
         """Returns the rows of this rank in a batch."""
         return batch
 
-    def place(self) -> Rows:
+    def row_range(self) -> Rows:
         """Returns which rows of the batch this rank has."""
         return WHOLE
 
-    def place_for_xla(self) -> tuple[Any, Any]:
+    def row_range_for_xla(self) -> tuple[Any, Any]:
         """Returns its first row and the number of all rows, as known to XLA.
 
         Raises:
@@ -271,11 +271,11 @@ class PartStep(Step):
         """Returns how many rows this rank has: an integer, or a scalar."""
         return self._end - self._begin
 
-    def place(self) -> Rows:
+    def row_range(self) -> Rows:
         """Returns which rows of the batch this rank has."""
         return Rows(self._begin, self.own_rows())
 
-    def place_for_xla(self) -> tuple[Any, Any]:
+    def row_range_for_xla(self) -> tuple[Any, Any]:
         """Returns its first row and the number of all rows."""
         return self._begin, self._whole
 

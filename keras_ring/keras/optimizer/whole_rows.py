@@ -101,7 +101,7 @@ def _gathered(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 def _added(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """Does the same for XLA, which has no operations of unknown shapes."""
-    begin, rows = step.place_for_xla()
+    begin, rows = step.row_range_for_xla()
     before = tf.cast(begin, tf.int64)
     after = tf.cast(rows, tf.int64) - before - tf.shape(own, tf.int64)[0]
     padded = tf.concat(
