@@ -67,9 +67,9 @@ def test_pieces_cover_each_byte_once(monkeypatch):
     seen = {begun}
     for variable in variables:
         values = variable.numpy().reshape(-1)
-        for place in range(values.size):
+        for index in range(values.size):
             changed = values.copy()
-            changed[place] += 1
+            changed[index] += 1
             variable.assign(changed.reshape(variable.shape))
             seen.add(fingerprints.of_pieces(variables, every))
         variable.assign(values.reshape(variable.shape))
@@ -89,7 +89,7 @@ def test_pieces_that_follow_each_other_are_of_all_kinds():
     for begin in range(300):
         found, _ = pieces.some(begin, pieces.effort / 10)
         assert len(found) == 30
-        assert sum(each.place < 100 for each in found) >= 3
+        assert sum(each.variable_index < 100 for each in found) >= 3
 
 
 def test_some_pieces_begin_again_behind_the_last():

@@ -39,7 +39,7 @@ def run(clock, look, pieces, periods, period, *, slower=1.0, others=(0, 0)):
             with look.looking(pieces) as part:
                 effort = len(part) * pieces.effort / len(pieces)
                 clock.now += slower * effort * _SECONDS
-            found.append((number, [each.place for each in part]))
+            found.append((number, [each.variable_index for each in part]))
             wishes = look.wishes(pieces)
             look.agreed(*map(max, wishes, others))
     return found
@@ -80,10 +80,10 @@ def test_the_smallest_look_is_at_some_sixteen(clock):
 
 def test_all_is_looked_at_before_anything_is_again(clock):
     found = run(clock, looks.Looks(), LARGE, 40_000, 0.001)
-    places = [place for _, part in found[1:] for place in part]
-    assert len(places) > 3 * 3000
-    for begin in range(0, len(places) - 3000, 3000):
-        assert set(places[begin : begin + 3000]) == set(range(3000))
+    indexes = [index for _, part in found[1:] for index in part]
+    assert len(indexes) > 3 * 3000
+    for begin in range(0, len(indexes) - 3000, 3000):
+        assert set(indexes[begin : begin + 3000]) == set(range(3000))
 
 
 @pytest.mark.parametrize("period", [0.001, 0.01, 0.1, 1.0])

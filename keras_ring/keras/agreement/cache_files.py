@@ -68,20 +68,20 @@ def require_own_files(
     # All ranks take the same branch, because all have gathered the same rows.
     if not rows.any():
         return
-    own = [_Place(file, shared_file_system(file) or "") for file in files]
+    own = [_CacheFile(file, shared_file_system(file) or "") for file in files]
     by_rank = allgather_object(
         (topology.cross_rank(), own), f"{name}/names", process_set
     )
     ranks = collections.defaultdict(list)
-    for rank, (host, places) in zip(process_set.ranks, by_rank, strict=True):
-        for place in places:
-            ranks[place, -1 if place.shared else host].append(rank)
-    for (place, _), those in sorted(ranks.items()):
+    for rank, (host, found) in zip(process_set.ranks, by_rank, strict=True):
+        for each in found:
+            ranks[each, -1 if each.shared else host].append(rank)
+    for (each, _), those in sorted(ranks.items()):
         if len(those) > 1:
-            raise ValueError(_error(place, those))
+            raise ValueError(_error(each, those))
 
 
-class _Place(NamedTuple):
+class _CacheFile(NamedTuple):
     file: str
     shared: str  # the shared file system; empty if it is of this host
 
@@ -93,15 +93,15 @@ def _files_of(dataset: Dataset, before_split: bool) -> list[str]:
     return list(cached_datasets.files_of(dataset, before_split))
 
 
-def _error(place: _Place, ranks: list[int]) -> str:
+def _error(cache: _CacheFile, ranks: list[int]) -> str:
     shown = rank_list(ranks)
     whose = (
-        f"{shown}, whose hosts share {place.shared},"
-        if place.shared
+        f"{shown}, whose hosts share {cache.shared},"
+        if cache.shared
         else f"{shown} of this host"
     )
     return (
-        f"Ranks {whose} cache a dataset in one file, {place.file!r} "
+        f"Ranks {whose} cache a dataset in one file, {cache.file!r} "
         "(`Dataset.cache(filename)`). Each of them would write it, or be given "
         "what another one has written. Give each rank a file of its own, "
         "whose name has the number of ranks, too: "

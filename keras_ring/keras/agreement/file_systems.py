@@ -46,11 +46,11 @@ def shared_file_system(path: str) -> str | None:
     longest, found = "", None
     try:
         real = os.path.realpath(path)
-        for place, name in _mounts():
-            is_above = os.path.commonpath([place, real]) == place
+        for mount_point, name in _mounts():
+            is_above = os.path.commonpath([mount_point, real]) == mount_point
             # Of several mounts at one path, the last hides the others.
-            if is_above and len(place) >= len(longest):
-                longest, found = place, name
+            if is_above and len(mount_point) >= len(longest):
+                longest, found = mount_point, name
     except OSError:
         return None
     return found
@@ -64,6 +64,6 @@ def _mounts() -> Iterator[tuple[str, str | None]]:
     for line in _MOUNTS.read_text().splitlines():
         mount, _, system = line.partition(" - ")
         kind, source = system.split()[:2]
-        place = mount.split()[4].encode().decode("unicode_escape")
+        mount_point = mount.split()[4].encode().decode("unicode_escape")
         is_shared = kind in _SHARED or kind.startswith(_BY_PROGRAM)
-        yield place, source if is_shared else None
+        yield mount_point, source if is_shared else None

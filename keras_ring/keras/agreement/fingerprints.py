@@ -37,13 +37,13 @@ class Piece(NamedTuple):
     """A part of the value of one of several variables.
 
     Args:
-        place: Integer, the index of the variable.
+        variable_index: Integer, the index of the variable.
         begin: Integer, the first byte of the part, or `None` if it is the
             whole value.
         end: Integer, the end of the part in bytes, exclusive, or `None`.
     """
 
-    place: int
+    variable_index: int
     begin: int | None = None
     end: int | None = None
 
@@ -115,9 +115,9 @@ def of_pieces(
     """
     checksums = _checksums(
         backend.bytes_of(
-            value_of(variables[each.place])
+            value_of(variables[each.variable_index])
             if values is None
-            else values[each.place],
+            else values[each.variable_index],
             each.begin,
             each.end,
         )
@@ -126,7 +126,7 @@ def of_pieces(
     if values is None:
         # An uninitialized variable reads as no bytes, whose checksum is 0.
         doubtful = [
-            variables[piece.place]
+            variables[piece.variable_index]
             for piece, checksum in zip(pieces, checksums, strict=True)
             if not checksum
         ]

@@ -41,7 +41,7 @@ class Looks:
         # The next look covers one of so many parts of all values, and begins
         # with this piece.
         self._parts = 1
-        self._place = 0
+        self._first_piece = 0
         # Seconds and effort of all looks, and seconds of the optional ones.
         self._spent = 0.0
         self._effort = 0
@@ -81,7 +81,9 @@ class Looks:
             periods = max(1, self._periods - self._since)
             took = (began - self._ended) / periods
             self._took = [*self._took[-1:], took]
-        part, effort = pieces.some(self._place, pieces.effort / self._parts)
+        part, effort = pieces.some(
+            self._first_piece, pieces.effort / self._parts
+        )
         yield part
         self._ended = time.perf_counter()
         self._since = self._periods
@@ -89,7 +91,8 @@ class Looks:
         if not self._must:
             self._spent_freely += self._ended - began
         self._effort += effort
-        self._place = (self._place + len(part)) % len(pieces)
+        end = self._first_piece + len(part)
+        self._first_piece = end % len(pieces)
 
     def wishes(self, pieces: Pieces) -> tuple[int, int]:
         """Returns what this rank wishes for the next look.

@@ -155,7 +155,7 @@ def compare(parts: list[Part], process_set: ProcessSet, otherwise: str) -> None:
             _difference(
                 by_rank[0],
                 by_rank[others[0]],
-                [ranks[0], *(ranks[place] for place in others)],
+                [ranks[0], *(ranks[index] for index in others)],
             )
             + f" If ranks have data of their own on purpose, {otherwise}"
         )
@@ -228,9 +228,9 @@ def array_part(what: str, array: Array) -> Part:
     length = shape[0] if shape else 0
     if not length:
         return Part(what, kind)
-    places = np.unique(np.linspace(0, length - 1, _ROWS).astype(np.int64))
-    rows = _dense(take_rows(array, places))
-    rows = rows.reshape(len(places), -1)
+    indexes = np.unique(np.linspace(0, length - 1, _ROWS).astype(np.int64))
+    rows = _dense(take_rows(array, indexes))
+    rows = rows.reshape(len(indexes), -1)
     step = max(1, rows.shape[1] // _NUMBERS)
     rows = rows[:, ::step][:, :_NUMBERS]
     if rows.dtype.kind == "f":
