@@ -1,4 +1,4 @@
-"""How the place of a rank is folded into the state of a generator."""
+"""How the index of a rank is folded into the state of a generator."""
 
 import keras
 import numpy as np
@@ -8,9 +8,9 @@ import tensorflow as tf
 from keras_ring.keras.model import seeds
 
 
-def test_no_two_places_have_the_same_mix():
+def test_no_two_indexes_have_the_same_mix():
     assert seeds.mix(0) == 0
-    mixed = {seeds.mix(place) for place in range(5000)}
+    mixed = {seeds.mix(index) for index in range(5000)}
     assert len(mixed) == 5000
     # Of all 32 bits, about half are set.
     assert 15 < np.mean([bits.bit_count() for bits in mixed]) < 17
@@ -27,25 +27,25 @@ def test_the_finalizer_of_murmurhash3():
 def test_a_generator_of_keras(seed, dtype):
     state = np.array([seed, 7], dtype)
     before = state.copy()
-    places = [
-        seeds.folded(tf.constant(state), place).numpy() for place in range(100)
+    states = [
+        seeds.folded(tf.constant(state), index).numpy() for index in range(100)
     ]
     assert (state == before).all()
-    assert (places[0] == state).all()
-    assert len({tuple(each) for each in places}) == 100
-    assert [int(each[1]) for each in places] == [7 + p for p in range(100)]
-    for place, each in enumerate(places):
+    assert (states[0] == state).all()
+    assert len({tuple(each) for each in states}) == 100
+    assert [int(each[1]) for each in states] == [7 + p for p in range(100)]
+    for index, each in enumerate(states):
         assert each.dtype == dtype
         word = int(each[0]) & 0xFFFFFFFF
-        assert word == seed ^ seeds.mix(place)
+        assert word == seed ^ seeds.mix(index)
 
 
 def test_a_generator_of_tensorflow():
     generator = tf.random.Generator.from_seed(3)
     drawn = []
-    for place in range(4):
+    for index in range(4):
         other = tf.random.Generator.from_seed(3)
-        other.state.assign(seeds.folded(other.state.value(), place))
+        other.state.assign(seeds.folded(other.state.value(), index))
         assert (other.state[:2].numpy() == generator.state[:2].numpy()).all()
         drawn.append(other.normal([4]).numpy().tolist())
     assert drawn[0] == generator.normal([4]).numpy().tolist()

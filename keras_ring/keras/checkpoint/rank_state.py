@@ -60,15 +60,15 @@ def to_bytes(
     """
     contents: dict[str, npt.NDArray[Any]] = model_state.numbered(local)
     if owned:
-        digests = b"".join(digest(variables[place]) for place in owned)
+        digests = b"".join(digest(variables[index]) for index in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
         of_rank_0 = arrays.broadcast(mine, root_rank=0, name="checkpoint/owned")
-        for place, differs in zip(
+        for index, differs in zip(
             owned, (mine != of_rank_0).any(axis=1), strict=True
         ):
             if differs:
-                (array,) = model_state.as_arrays([variables[place]])
-                contents[f"{_OWNED}{place}"] = array
+                (array,) = model_state.as_arrays([variables[index]])
+                contents[f"{_OWNED}{index}"] = array
     if (random := backend.random_state()) is not None:
         contents[_RANDOM] = random
     file = io.BytesIO()

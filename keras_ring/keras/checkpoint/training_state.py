@@ -89,7 +89,7 @@ def save(
         "ranks": topology.size(),
         "versions": versions(),
         "progress": progress,
-        "optimizers": model_optimizers.places(
+        "optimizers": model_optimizers.trained_indexes(
             model, model_optimizers.optimizers_of(model, optimizers)
         ),
         "variables": model_state.described(variables),
@@ -195,9 +195,9 @@ def restore(
     manifest["local"] = None
     if mine is not None:
         left_out = set() if fold_rank else {id(state) for state in states}
-        for place, content in mine.owned.items():
-            if id(variables[place]) not in left_out:
-                model_state.assign_bytes([variables[place]], [content])
+        for index, content in mine.owned.items():
+            if id(variables[index]) not in left_out:
+                model_state.assign_bytes([variables[index]], [content])
         if manifest["ranks"] == topology.size():
             manifest["local"] = mine.local or None
         if fold_rank and mine.random is not None:
@@ -223,11 +223,11 @@ def remove_all(
     background_write.wait()
 
     def remove() -> None:
-        for place in _with_copy(directory, copy_dir):
-            for checkpoint in checkpoint_files.find(place):
+        for path in _with_copy(directory, copy_dir):
+            for checkpoint in checkpoint_files.find(path):
                 checkpoint_files.delete(checkpoint)
-            if place.is_dir() and not any(place.iterdir()):
-                place.rmdir()
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
     on_rank_zero(
         f"delete the checkpoints of {directory}", remove, "checkpoint/remove"

@@ -40,7 +40,7 @@ def broadcast_model(
 
     Afterwards random numbers, such as dropout masks, differ between ranks and
     are the same in each run: the rank is folded into each seed, which becomes
-    `seed XOR mix(place)`. `place` is the rank, counted from `root_rank`, and
+    `seed XOR mix(index)`. `index` is the rank, counted from `root_rank`, and
     `mix` is the finalizer of MurmurHash3 for 32 bits, with `mix(0) = 0`. So
     `root_rank` keeps its seeds, no two ranks have the same, and calling this
     again gives the same seeds again.
@@ -125,7 +125,7 @@ def _build(
     model_optimizers.build_only_one(model, optimizers)
     if len(optimizers) > 1:
         of_ranks = allgather_object(
-            model_optimizers.places(model, optimizers),
+            model_optimizers.trained_indexes(model, optimizers),
             "optimizers",
             process_set,
         )

@@ -18,7 +18,7 @@ from keras_ring.keras.optimizer.local_variables import local_variables_of
 
 # By name of an optimizer: the indices, among the variables of the model, of
 # those that it was built for.
-Places = dict[str, list[int]]
+TrainedIndexes = dict[str, list[int]]
 
 _COMPILED = "optimizer"
 
@@ -58,7 +58,9 @@ def build_only_one(model: Model, optimizers: Mapping[str, Optimizer]) -> None:
         compat.built_optimizer(optimizers[_COMPILED], model.trainable_variables)
 
 
-def places(model: Model, optimizers: Mapping[str, Optimizer]) -> Places:
+def trained_indexes(
+    model: Model, optimizers: Mapping[str, Optimizer]
+) -> TrainedIndexes:
     """Returns the indices of the variables that optimizers were built for."""
     variables = model.variables
     position = {id(variable): i for i, variable in enumerate(variables)}
@@ -70,16 +72,17 @@ def places(model: Model, optimizers: Mapping[str, Optimizer]) -> Places:
 
 
 def build_for(
-    model: Model, optimizers: Mapping[str, Optimizer], wanted: Places
+    model: Model, optimizers: Mapping[str, Optimizer], wanted: TrainedIndexes
 ) -> None:
     """Makes the variables of optimizers that are not built on this rank.
 
     Args:
         model: A `keras.Model`.
         optimizers: Result of `optimizers_of`.
-        wanted: Result of `places` on another rank or in an earlier run.
+        wanted: Result of `trained_indexes` on another rank or in an earlier
+            run.
     """
-    present = places(model, optimizers)
+    present = trained_indexes(model, optimizers)
     variables = model.variables
     for name, positions in wanted.items():
         fits = name in optimizers and max(positions) < len(variables)
@@ -89,9 +92,9 @@ def build_for(
             )
 
 
-def merged(of_ranks: Iterable[Places]) -> Places:
+def merged(of_ranks: Iterable[TrainedIndexes]) -> TrainedIndexes:
     """Returns for each name the indices of the lowest rank that has any."""
-    result: Places = {}
+    result: TrainedIndexes = {}
     for of_rank in of_ranks:
         result = {**of_rank, **result}
     return dict(sorted(result.items()))

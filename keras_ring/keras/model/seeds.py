@@ -103,7 +103,7 @@ def share_generator(
 
 
 def folded(state: Tensor, index: int) -> Tensor:
-    """Returns the state of a generator at a index.
+    """Returns the state of a generator at an index.
 
     Args:
         state: A tensor of integers, of one dimension. With two words, that of
