@@ -45,7 +45,7 @@ def numbers(rows: Rows | None) -> Uniform:
     if rows is None:
         return lambda shape: tf.fill(shape, tf.constant(0.25, tf.float64))
 
-    def of_places(shape: Any) -> Tensor:
+    def of_positions(shape: Any) -> Tensor:
         shape = tf.cast(shape, tf.int64)
         if shape.shape[0] == 0:
             return tf.constant(0.25, tf.float64)
@@ -57,12 +57,14 @@ def numbers(rows: Rows | None) -> Uniform:
             tf.zeros([], tf.int64),
         )
         before = begin * tf.reduce_prod(shape[1:])
-        places = before + tf.range(tf.reduce_prod(shape))
+        positions = before + tf.range(tf.reduce_prod(shape))
         # The low digits of a sine are random enough here.
-        mixed = tf.sin(tf.cast(places, tf.float64) * 12.9898 + 1.0) * 43758.5453
+        mixed = (
+            tf.sin(tf.cast(positions, tf.float64) * 12.9898 + 1.0) * 43758.5453
+        )
         return tf.reshape(mixed - tf.floor(mixed), shape)
 
-    return of_places
+    return of_positions
 
 
 class Drawn:

@@ -52,11 +52,11 @@ def trained(
     The list is empty if it was not built, or if any of the variables is not
     among the candidates.
     """
-    places = _places(optimizer)
+    indexes = _index_by_key(optimizer)
     by_key = {each._unique_id: each for each in candidates}
-    if not all(key in by_key for key in places):
+    if not all(key in by_key for key in indexes):
         return []
-    return [by_key[key] for key in sorted(places, key=places.__getitem__)]
+    return [by_key[key] for key in sorted(indexes, key=indexes.__getitem__)]
 
 
 def slots(
@@ -67,13 +67,13 @@ def slots(
     if hasattr(optimizer, "_slots"):
         # One of `keras.optimizers.legacy`.
         return [v for k in keys for v in optimizer._slots.get(k, {}).values()]
-    places = _places(optimizer)
+    indexes = _index_by_key(optimizer)
     return [
-        slots[places[key]]
+        slots[indexes[key]]
         for slots in vars(optimizer).values()
-        if isinstance(slots, list) and len(slots) == len(places)
+        if isinstance(slots, list) and len(slots) == len(indexes)
         for key in keys
-        if key in places and _is_variable(slots[places[key]])
+        if key in indexes and _is_variable(slots[indexes[key]])
     ]
 
 
@@ -81,7 +81,7 @@ def _is_variable(value: object) -> bool:
     return backend.variable_path(value) is not None
 
 
-def _places(optimizer: Optimizer) -> dict[str, int]:
+def _index_by_key(optimizer: Optimizer) -> dict[str, int]:
     """Returns the index of each variable that an optimizer was built for.
 
     The keys are the unique ids of the variables.

@@ -124,19 +124,19 @@ def slots_of(
     inner = inner_optimizer(optimizer)
     trained = inner._trainable_variables
     wanted = {id(backend.storage(each)) for each in variables}
-    places = [
-        place
-        for place, each in enumerate(trained)
+    indexes = [
+        index
+        for index, each in enumerate(trained)
         if id(backend.storage(each)) in wanted
     ]
     return [
-        slots[place]
+        slots[index]
         for slots in vars(inner).values()
         if isinstance(slots, list)
         and slots is not trained
         and len(slots) == len(trained)
-        for place in places
-        if isinstance(slots[place], keras.Variable)
+        for index in indexes
+        if isinstance(slots[index], keras.Variable)
     ]
 
 

@@ -42,7 +42,7 @@ def reduced_by(
     gradients: Sequence[Gradient],
     sources: Sequence[Source],
 ) -> set[int]:
-    """Returns the places of the gradients that are reduced already.
+    """Returns the indexes of the gradients that are reduced already.
 
     Args:
         optimizer: The optimizer that is about to reduce them.
@@ -54,8 +54,8 @@ def reduced_by(
         return set()
     pairs = enumerate(zip(gradients, sources, strict=True))
     return {
-        place
-        for place, (gradient, source) in pairs
+        index
+        for index, (gradient, source) in pairs
         if gradient is not None and reducer.has_reduced(gradient, source)
     }
 
@@ -129,13 +129,13 @@ def _begun(
     ):
         return None
     names = gradient_names(sources)
-    places = [i for i, source in enumerate(sources) if source not in local]
+    indexes = [i for i, source in enumerate(sources) if source not in local]
     factor = settings.gradient_predivide_factor
     return backend.early_reducer(
         f"early/{shared_path(reduced[0])}",
         [
             ([names[i] for i in bucket], [sources[i] for i in bucket])
-            for bucket in buckets_of(places, sources, settings)
+            for bucket in buckets_of(indexes, sources, settings)
         ],
         ReductionCall(
             [],

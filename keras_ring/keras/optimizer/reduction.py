@@ -201,7 +201,7 @@ def reduce_gradients(
         settings: A `ReductionSettings`.
         names: One name per source. Defaults to `gradient_names(sources)`.
         local: The sources whose gradients stay with their rank.
-        done: The places of gradients that are reduced already.
+        done: The indexes of gradients that are reduced already.
 
     Returns:
         A list like `gradients`. If there is one rank, or if this rank is not
@@ -298,7 +298,7 @@ def buckets_of(
     """Returns which gradients are submitted as one atomic group.
 
     Args:
-        positions: The places of the gradients among the sources.
+        positions: The indexes of the gradients among the sources.
         sources: The variables or tensors that gradients belong to.
         settings: A `ReductionSettings`.
     """
