@@ -225,8 +225,8 @@ class _Resumed:
         self._variables = model_state.state_variables(model, optimizers)
         if not batches:
             self._variables = [
-                self._variables[place]
-                for place in model_state.owned_variables(model, optimizers)
+                self._variables[index]
+                for index in model_state.owned_variables(model, optimizers)
             ]
         self._state = model_state.as_arrays(self._variables)
         if batches % compat.steps_per_execution(model):

@@ -211,7 +211,7 @@ def described(
         f" {1e3 * gap:.1f} ms of {1e3 * real:.1f} ms"
     )
     waits = results["data"]
-    most = max(range(len(waits)), key=lambda place: waits[place])
+    most = max(range(len(waits)), key=lambda index: waits[index])
     others = [*waits[:most], *waits[most + 1 :]]
     if others and waits[most] > _STANDS_OUT * max(statistics.median(others), 0):
         wait = f"{1e3 * waits[most]:.1f} ms"

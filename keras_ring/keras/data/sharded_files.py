@@ -61,7 +61,7 @@ def files_of_this_rank(
         return _interleaved(read, paths, sum(counts), seed), [sum(counts)]
     parts = divided(counts, topology.size())
     mine = parts[topology.rank()]
-    per_rank = [sum(counts[place] for place in part) for part in parts]
+    per_rank = [sum(counts[index] for index in part) for part in parts]
     if min(per_rank) == 0:
         raise ValueError(
             f"{len(paths)} files cannot be divided between {topology.size()} "
@@ -69,7 +69,7 @@ def files_of_this_rank(
         )
     dataset = _interleaved(
         read,
-        [paths[place] for place in mine],
+        [paths[index] for index in mine],
         per_rank[topology.rank()],
         seed,
     )
@@ -91,10 +91,10 @@ def divided(counts: Sequence[int], size: int) -> list[list[int]]:
     """
     parts: list[list[int]] = [[] for _ in range(size)]
     totals = [0] * size
-    for place in sorted(range(len(counts)), key=lambda p: (-counts[p], p)):
+    for index in sorted(range(len(counts)), key=lambda p: (-counts[p], p)):
         least = min(range(size), key=lambda r: (totals[r], len(parts[r]), r))
-        parts[least].append(place)
-        totals[least] += counts[place]
+        parts[least].append(index)
+        totals[least] += counts[index]
     return [sorted(part) for part in parts]
 
 
@@ -143,7 +143,7 @@ def _interleaved(
     """Returns the elements of files, a piece of each file in turn."""
     if seed is not None:
         order = np.random.default_rng(seed).permutation(len(paths))
-        paths = [paths[place] for place in order]
+        paths = [paths[index] for index in order]
     dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
         read,
         cycle_length=min(len(paths), _FILES_AT_A_TIME),

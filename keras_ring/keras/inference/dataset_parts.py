@@ -63,5 +63,5 @@ def part_of(
     return (
         noting,
         is_stand_in,
-        lambda: [sizes[place] for place in sorted(sizes)],
+        lambda: [sizes[index] for index in sorted(sizes)],
     )
