@@ -115,21 +115,21 @@ def _check_tensor(
     wrong = np.concatenate(
         [
             start
-            + _wrong_places(flat[start : start + _PART], part, case.wire_dtype)
+            + _wrong_indexes(flat[start : start + _PART], part, case.wire_dtype)
             for start in range(0, flat.size, _PART)
         ]
         or [np.empty(0, dtype=np.int64)]
     )
     if wrong.size:
         first = int(wrong[0])
-        place = tuple(map(int, np.unravel_index(first, result.shape)))
+        element = tuple(map(int, np.unravel_index(first, result.shape)))
         raise WrongResultError(
             f"{where} is wrong in {wrong.size} of {flat.size} elements: "
-            f"element {place} is {flat[first]}, not {part[first % _PART]}"
+            f"element {element} is {flat[first]}, not {part[first % _PART]}"
         )
 
 
-def _wrong_places(
+def _wrong_indexes(
     found: npt.NDArray[Any], right: npt.NDArray[Any], dtype: str
 ) -> npt.NDArray[np.int64]:
     right = right[: found.size]
