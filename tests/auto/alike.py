@@ -13,8 +13,8 @@ def require_alike(found, wanted, where="", bound=BOUND):
             require_alike(found[key], value, f"{where}/{key}", bound)
     elif isinstance(wanted, list):
         assert len(found) == len(wanted), where
-        for place, value in enumerate(wanted):
-            require_alike(found[place], value, f"{where}/{place}", bound)
+        for index, value in enumerate(wanted):
+            require_alike(found[index], value, f"{where}/{index}", bound)
     else:
         scale = np.max(np.abs(wanted))
         assert np.max(np.abs(np.asarray(found) - wanted)) <= bound * scale, (

@@ -533,9 +533,9 @@ def read_again():
     batches = batches.batch(8)
     model = compiled(dense(), metrics=["mae"])
     found = {}
-    for place in range(2):
-        found[f"trained {place}"] = trained(model, batches)
-        found[f"evaluated {place}"] = model.evaluate(batches, verbose=0)
+    for index in range(2):
+        found[f"trained {index}"] = trained(model, batches)
+        found[f"evaluated {index}"] = model.evaluate(batches, verbose=0)
     return found
 
 
@@ -656,10 +656,10 @@ def metrics_of_two_models():
     x, y = data()
     metrics = [keras.metrics.MeanAbsoluteError()]
     found = {}
-    for place in range(3):
+    for index in range(3):
         model = compiled(dense(), metrics=metrics)
-        found[f"first {place}"] = model.evaluate(x, y, batch_size=9, verbose=0)
-        found[f"again {place}"] = model.evaluate(x, y, batch_size=9, verbose=0)
+        found[f"first {index}"] = model.evaluate(x, y, batch_size=9, verbose=0)
+        found[f"again {index}"] = model.evaluate(x, y, batch_size=9, verbose=0)
     return found
 
 

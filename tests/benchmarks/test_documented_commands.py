@@ -104,9 +104,9 @@ def needs_hosts(words):
 
 def run_on_hosts(words):
     """Runs `keras-ring run -H HOSTS ...` on the hosts of the lab."""
-    place = words.index("-H")
-    hosts = [f"kr-{host}" for host in words[place + 1].split(",")]
-    rest = as_run([words[0], *words[place + 2 :]])[2:]
+    index = words.index("-H")
+    hosts = [f"kr-{host}" for host in words[index + 1].split(",")]
+    rest = as_run([words[0], *words[index + 2 :]])[2:]
     with lab_module.lab(len(hosts)) as lab:
         return run_command(lab.run(",".join(hosts), *rest))
 

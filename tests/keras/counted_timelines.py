@@ -58,12 +58,12 @@ def overlap(process):
     for each in buckets:
         step = bisect.bisect_right(ends, each.begin)
         done[step] = max(done[step], each.end)
-        place = step - (FIRST - 1)
-        if 0 <= place < len(submitted):
+        index = step - (FIRST - 1)
+        if 0 <= index < len(submitted):
             # Two may run at once.
             begin = max(each.begin, covered)
-            until = min(each.end, submitted[place])
-            hidden[place] += max(until - begin, 0)
+            until = min(each.end, submitted[index])
+            hidden[index] += max(until - begin, 0)
         covered = max(covered, each.end)
     done = done[FIRST - 1 : len(ends)]
     return hidden, np.subtract(done, submitted)

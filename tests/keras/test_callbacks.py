@@ -283,9 +283,9 @@ class TestConsistency:
         variable = keras.Variable(values)
         seen = {fingerprints.digest(variable)}
         assert seen == {fingerprints.digest(keras.Variable(values))}
-        for place in range(100):
+        for index in range(100):
             changed = values.copy()
-            changed[place] = np.nextafter(changed[place], np.float32(1000))
+            changed[index] = np.nextafter(changed[index], np.float32(1000))
             variable.assign(changed)
             seen.add(fingerprints.digest(variable))
         assert len(seen) == 101

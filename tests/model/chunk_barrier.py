@@ -49,12 +49,12 @@ def chunk_barrier(scenario, faults=None):
     """A model of ranks that publish and await chunk after chunk."""
     faults = faults or Faults()
     words = {"killed": 0}
-    for place in range(scenario.ranks):
+    for rank in range(scenario.ranks):
         for name in ("done", "left", "asleep", "calls", "aborted"):
-            words[f"{name}{place}"] = 0
+            words[f"{name}{rank}"] = 0
     programs = {
-        f"rank {place}": _rank(place, scenario, faults)
-        for place in range(scenario.ranks)
+        f"rank {rank}": _rank(rank, scenario, faults)
+        for rank in range(scenario.ranks)
     }
     if scenario.killed is not None:
         programs[f"loop {scenario.notices}"] = _set_gone(scenario, faults)
@@ -86,19 +86,19 @@ def _rank(index, scenario, faults):
     program["publish"] = publish
 
     # HasDone in ChunkBarrier::Await.
-    def awaits(place, then):
+    def awaits(peer, then):
         def has_done(cpu):
             chunk = cpu.registers["chunk"] + 1
-            return then if cpu.load(f"done{place}") >= chunk else f"nap {place}"
+            return then if cpu.load(f"done{peer}") >= chunk else f"nap {peer}"
 
-        program[f"await {place}"] = has_done
-        _wait(program, index, place, then, scenario, faults)
+        program[f"await {peer}"] = has_done
+        _wait(program, index, peer, then, scenario, faults)
 
     after = "publish" if wakes_first else first_await
     _wake_others(program, index, scenario, faults, "wake others", after)
-    for place, following in zip(others, [*others[1:], None], strict=True):
+    for peer, following in zip(others, [*others[1:], None], strict=True):
         then = "chunk done" if following is None else f"await {following}"
-        awaits(place, then)
+        awaits(peer, then)
 
     def chunk_done(cpu):
         cpu.registers["chunk"] += 1
@@ -116,9 +116,9 @@ def _rank(index, scenario, faults):
     return program
 
 
-def _wait(program, index, place, then, scenario, faults):
+def _wait(program, index, peer, then, scenario, faults):
     """The loop of ChunkBarrier::Wait, without spinning (which only looks)."""
-    at = f" {place}"
+    at = f" {peer}"
     # Left out where nobody leaves.
     asks_who_left = (
         scenario.killed is not None or scenario.aborted is not None
@@ -166,7 +166,7 @@ def _wait(program, index, place, then, scenario, faults):
     def look(cpu):
         over = (
             cpu.registers["lost"] > 0
-            or cpu.load(f"done{place}") > cpu.registers["chunk"]
+            or cpu.load(f"done{peer}") > cpu.registers["chunk"]
         )
         if over:
             return "awake" + at
@@ -194,7 +194,7 @@ def _wait(program, index, place, then, scenario, faults):
     # ChunkBarrier::Outcome, or round again.
     def outcome(cpu):
         cpu.registers["calls"] = 0
-        if cpu.load(f"done{place}") > cpu.registers["chunk"]:
+        if cpu.load(f"done{peer}") > cpu.registers["chunk"]:
             cpu.registers["lost"] = 0
             return then
         if cpu.registers["lost"]:
@@ -224,31 +224,31 @@ def _check_name(cpu, index, scenario):
 
 def _wake_others(program, index, scenario, faults, label, then):
     """ChunkBarrier::WakeOthers, an instruction for each look and each wake."""
-    others = [place for place in range(scenario.ranks) if place != index]
+    others = [peer for peer in range(scenario.ranks) if peer != index]
 
     def name(i):
         return label if i == 0 else f"{label}: {others[i]}"
 
-    for i, place in enumerate(others):
+    for i, peer in enumerate(others):
         following = name(i + 1) if i + 1 < len(others) else then
 
-        def is_asleep(cpu, place=place, following=following):
-            asleep = cpu.load(f"asleep{place}") != 0
-            return f"{label}: call {place}" if asleep else following
+        def is_asleep(cpu, peer=peer, following=following):
+            asleep = cpu.load(f"asleep{peer}") != 0
+            return f"{label}: call {peer}" if asleep else following
 
         program[name(i)] = is_asleep
-        _wake(program, f"{label}: call {place}", place, following, faults)
+        _wake(program, f"{label}: call {peer}", peer, following, faults)
 
 
-def _wake(program, label, place, then, faults):
+def _wake(program, label, peer, then, faults):
     """ChunkBarrier::Wake."""
 
     def call(cpu):
-        cpu.fetch_add(f"calls{place}", 1)
+        cpu.fetch_add(f"calls{peer}", 1)
         return f"{label}, wake"
 
     def wake(cpu):
-        cpu.futex_wake(f"calls{place}")
+        cpu.futex_wake(f"calls{peer}")
         return then
 
     program[label] = wake if faults.wakes_without_counting else call
@@ -263,7 +263,7 @@ def _set_gone(scenario, faults):
     # If nobody is killed, there is nothing to be told.
     def told(cpu):
         ended = all(
-            cpu.threads[place].at == END for place in range(scenario.ranks)
+            cpu.threads[rank].at == END for rank in range(scenario.ranks)
         )
         if cpu.load("killed"):
             return "set gone"

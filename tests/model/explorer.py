@@ -116,11 +116,11 @@ def _without_a_way_out(final, edges_from, edges_to):
         begin[to + 1] += 1
     for i in range(count):
         begin[i + 1] += begin[i]
-    place = array.array("i", begin)
+    next_index = array.array("i", begin)
     sources = array.array("i", bytes(4 * len(edges_to)))
     for source, to in zip(edges_from, edges_to, strict=True):
-        sources[place[to]] = source
-        place[to] += 1
+        sources[next_index[to]] = source
+        next_index[to] += 1
     reaches = bytearray(final)
     work = [i for i in range(count) if final[i]]
     while work:

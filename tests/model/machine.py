@@ -51,11 +51,11 @@ class Cpu:
         for name, value in reversed(self.buffer):
             if name == word:
                 return value
-        return self.words[self.machine.place[word]]
+        return self.words[self.machine.address[word]]
 
     def store(self, word, value):
         self._flush()
-        self.words[self.machine.place[word]] = value
+        self.words[self.machine.address[word]] = value
 
     def store_later(self, word, value):
         if self.machine.buffers:
@@ -64,26 +64,26 @@ class Cpu:
             self.store(word, value)
 
     def exchange(self, word, value):
-        before = self.words[self.machine.place[word]]
+        before = self.words[self.machine.address[word]]
         self._flush()
-        self.words[self.machine.place[word]] = value
+        self.words[self.machine.address[word]] = value
         return before
 
     def compare_exchange(self, word, expected, value):
         self._flush()
-        same = self.words[self.machine.place[word]] == expected
+        same = self.words[self.machine.address[word]] == expected
         if same:
-            self.words[self.machine.place[word]] = value
+            self.words[self.machine.address[word]] = value
         return same
 
     def fetch_add(self, word, value):
         self._flush()
-        self.words[self.machine.place[word]] += value
+        self.words[self.machine.address[word]] += value
 
     def futex_wait(self, word, expected):
         """Sleeps if the word is still as expected. Without a limit."""
         self._flush()
-        if self.words[self.machine.place[word]] == expected:
+        if self.words[self.machine.address[word]] == expected:
             self.sleeps_on = word
 
     def futex_wake(self, word):
@@ -101,7 +101,7 @@ class Cpu:
 
     def _flush(self):
         for word, value in self.buffer:
-            self.words[self.machine.place[word]] = value
+            self.words[self.machine.address[word]] = value
         self.buffer = ()
 
     def after(self, at):
@@ -129,7 +129,7 @@ class Machine:
         self, *, words, programs, registers=(), mortal=None, buffers=True
     ):
         self.words = words
-        self.place = {word: i for i, word in enumerate(words)}
+        self.address = {word: i for i, word in enumerate(words)}
         self.names = list(programs)
         self.programs = list(programs.values())
         self.registers = tuple(registers)
@@ -168,7 +168,7 @@ class Machine:
         thread = state.threads[index]
         (word, value), *rest = thread.buffer
         words = list(state.words)
-        words[self.place[word]] = value
+        words[self.address[word]] = value
         threads = list(state.threads)
         threads[index] = thread._replace(buffer=tuple(rest))
         label = f"the memory takes {word} = {value} of {self.names[index]}"

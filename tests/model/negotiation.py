@@ -248,8 +248,8 @@ class Negotiation:
     def lost(self, job, rank):
         """ChunkBarrier::Lost."""
         lost = [
-            place
-            for place, other in enumerate(job.ranks)
+            index
+            for index, other in enumerate(job.ranks)
             if other.left and other.entered < rank.entered
         ]
         if not lost:
@@ -458,10 +458,10 @@ class Work:
             return
         self.abort(("lost", peer), peer)
 
-    def set_left(self, place, why):
+    def set_left(self, index, why):
         """ChunkBarrier::SetLeft."""
-        rank = self.ranks[place]
-        self.ranks[place] = rank._replace(left=rank.left or why)
+        rank = self.ranks[index]
+        self.ranks[index] = rank._replace(left=rank.left or why)
 
     def suspect(self):
         """HandleTimers: the data plane's word is taken for the cause."""

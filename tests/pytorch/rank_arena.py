@@ -38,10 +38,10 @@ def changes_of_size():
         count = int(torch.randint(1, 300_000, (), generator=generator))
         alive.append((step, torch.full((count,), float(step + rank))))
         if len(alive) > 20:
-            place = int(torch.randint(0, 20, (), generator=generator))
-            old, tensor = alive.pop(place)
+            index = int(torch.randint(0, 20, (), generator=generator))
+            old, tensor = alive.pop(index)
             assert tensor.eq(old + rank).all()
-            kr.allreduce_(tensor, kr.Sum, name=f"t{place}.{len(tensor)}")
+            kr.allreduce_(tensor, kr.Sum, name=f"t{index}.{len(tensor)}")
             assert tensor.eq(size * old + size * (size - 1) / 2).all()
     tensor = torch.ones(1000)
     tensor.resize_(100_000)

@@ -136,17 +136,17 @@ def test_arguments(name):
     ],
 )
 def test_arguments_of_keras_are_taken(ours, its):
-    """By name or through to Keras, and in the same places."""
+    """By name or through to Keras, and in the same order."""
     mine = list(inspect.signature(ours).parameters.values())
     kinds = {parameter.kind for parameter in mine}
     names = [parameter.name for parameter in mine]
-    for place, parameter in enumerate(
+    for index, parameter in enumerate(
         inspect.signature(its).parameters.values()
     ):
         if parameter.name in names and parameter.kind is not (
             parameter.VAR_KEYWORD
         ):
-            assert names.index(parameter.name) == place
+            assert names.index(parameter.name) == index
         else:
             assert parameter.VAR_KEYWORD in kinds, parameter.name
 

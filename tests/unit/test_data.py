@@ -242,10 +242,10 @@ def test_modes_that_do_not_exist():
 def test_files_are_divided_evenly(counts, size):
     parts = divided(counts, size)
     assert len(parts) == size
-    assert sorted(place for part in parts for place in part) == list(
+    assert sorted(index for part in parts for index in part) == list(
         range(len(counts))
     )
-    totals = [sum(counts[place] for place in part) for part in parts]
+    totals = [sum(counts[index] for index in part) for part in parts]
     # One file less, and the fullest would not be the fullest.
     assert max(totals) - min(totals) <= max(counts, default=0)
 

@@ -216,8 +216,8 @@ def test_the_waterfall_is_that_of_a_median_step(slow):
     assert shown.length == pytest.approx(found.step_time, rel=0.01)
     words = [label for label, _ in STATES]
     share = {
-        label: (shown.states == place).mean(axis=1) * shown.length / MS
-        for place, label in enumerate(words)
+        label: (shown.states == index).mean(axis=1) * shown.length / MS
+        for index, label in enumerate(words)
     }
     assert share["data"][2] > 4 > share["data"][0]
     assert share["waits for other ranks"][0] > 3

@@ -193,13 +193,13 @@ def derivatives():
         step = 1e-5
         # All ranks evaluate while one of them perturbs.
         for who in range(size):
-            for place in range(2):
+            for index in range(2):
                 moved = [
                     float(
                         core.allreduce(
                             np.asarray(
                                 loss_of(
-                                    values.at[place].add(
+                                    values.at[index].add(
                                         sign * step * (who == rank)
                                     )
                                 )
@@ -210,7 +210,7 @@ def derivatives():
                     for sign in (1, -1)
                 ]
                 if who == rank:
-                    wanted[place] = (moved[0] - moved[1]) / (2 * step)
+                    wanted[index] = (moved[0] - moved[1]) / (2 * step)
         np.testing.assert_allclose(got, wanted, rtol=1e-6, err_msg=mode)
     # Forward mode, and both of second order.
     out, tangent = jax.jvp(
@@ -323,7 +323,7 @@ def orders():
         first = kr.allreduce(x * (rank + 1), kr.Sum)
         for _ in range(3 * rank):
             x = jnp.sin(x) @ jnp.ones((4, 4))
-        parts = [kr.allreduce(x + place, kr.Sum) for place in range(8)]
+        parts = [kr.allreduce(x + index, kr.Sum) for index in range(8)]
         # Not used on one rank alone.
         extra = inner(first * 2)
         if rank == 0:

@@ -171,11 +171,11 @@ class OfRanks(keras.layers.Layer):
     def fold(self):
         """Makes the seeds those of ranks that share the first."""
         first, *_ = (compat.seed_variables(part) for part in self.parts)
-        for place, part in enumerate(self.parts):
+        for index, part in enumerate(self.parts):
             for of_first, seed in zip(
                 first, compat.seed_variables(part), strict=True
             ):
-                seed.assign(seeds.folded(of_first.value, place))
+                seed.assign(seeds.folded(of_first.value, index))
 
 
 def num_ranks():

@@ -61,11 +61,11 @@ def _through_adasum(stacked, total):
     step = np.longdouble(2.0) ** -100
     stacked = stacked.astype(np.clongdouble)
     gradient = np.zeros_like(total)
-    for place in np.ndindex(gradient.shape):
+    for index in np.ndindex(gradient.shape):
         moved = stacked.copy()
-        moved[rank_group.rank()][place] += 1j * step
+        moved[rank_group.rank()][index] += 1j * step
         result, _ = model.adasum_of(list(moved))
-        gradient[place] = np.sum(result.imag * total) / step
+        gradient[index] = np.sum(result.imag * total) / step
     return gradient
 
 

@@ -75,7 +75,7 @@ def generations(ports, count, seed):
             some = kr.add_process_set(subset)
             traced = _over(some, "of the set")
             if rank in subset:
-                expected = sum(1 << members[place] for place in subset)
+                expected = sum(1 << members[index] for index in subset)
                 assert float(traced(x)[0]) == expected
                 gone.append((generation, traced))
         for when, traced in gone[-4:]:
