@@ -121,8 +121,8 @@ ROOMS = (
     Room(
         "core",
         "a job without any framework: native libraries, `init`, `shutdown`, "
-        "this rank's place, process sets, collectives of NumPy arrays and of "
-        "objects, memory that ranks share, autotune "
+        "this rank's topology, process sets, collectives of NumPy arrays and "
+        "of objects, memory that ranks share, autotune "
         "([autotune.md](autotune.md)); lists what frameworks do when a job "
         "starts",
         uses=("protocol", "core/engines", "observe/timeline"),
