@@ -21,7 +21,7 @@ std::vector<int> Deputies(const std::vector<std::string>& host_ids) {
 
 // parents[r] for all ranks; -1 for rank 0.
 std::vector<int> Parents(const std::vector<std::string>& host_ids, int fanout) {
-  std::map<std::string, int> leader_index;  // host id -> place in `leaders`
+  std::map<std::string, int> leader_index;  // host id -> index in `leaders`
   std::vector<int> leaders;                 // by first appearance; rank 0 first
   std::vector<int> parents(host_ids.size(), -1);
   for (int r = 0; r < static_cast<int>(host_ids.size()); ++r) {

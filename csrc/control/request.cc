@@ -226,16 +226,16 @@ Status TakeWhatDiffers(const std::vector<RequestVariant>& variants, int size,
   agreed.rows.resize(tensors * size);
   if (has_splits) agreed.splits.resize(size);
   for (const RequestVariant& variant : variants) {
-    for (size_t place = 0; place < variant.ranks.size(); ++place) {
-      const int32_t rank = variant.ranks[place];
+    for (size_t index = 0; index < variant.ranks.size(); ++index) {
+      const int32_t rank = variant.ranks[index];
       for (size_t i = 0; i < tensors; ++i) {
-        agreed.rows[i * size + rank] = variant.rows[place * tensors + i];
+        agreed.rows[i * size + rank] = variant.rows[index * tensors + i];
       }
       if (!has_splits) continue;
       KR_RETURN_IF_ERROR(ValidateSplits(variant.request, agreed.rows[rank],
-                                        variant.splits[place],
+                                        variant.splits[index],
                                         ranks.Global(rank), size));
-      agreed.splits[rank] = variant.splits[place];
+      agreed.splits[rank] = variant.splits[index];
     }
   }
   return OkStatus();
@@ -399,7 +399,7 @@ RequestVariant VariantOf(Request request, std::vector<int32_t> ranks) {
       rows.push_back(spec.shape.empty() ? 0 : spec.shape.front());
       if (!spec.shape.empty()) spec.shape.front() = 0;
     }
-    for (size_t place = 0; place < ranks.size(); ++place) {
+    for (size_t index = 0; index < ranks.size(); ++index) {
       variant.rows.insert(variant.rows.end(), rows.begin(), rows.end());
     }
   }
@@ -422,20 +422,20 @@ void AddVariant(std::vector<RequestVariant>& variants, RequestVariant variant) {
   }
   RequestVariant all;
   const size_t count = variant.request.tensors.size();
-  size_t old_place = 0, new_place = 0;
-  while (old_place < same->ranks.size() || new_place < variant.ranks.size()) {
-    const bool is_old = new_place == variant.ranks.size() ||
-                        (old_place < same->ranks.size() &&
-                         same->ranks[old_place] < variant.ranks[new_place]);
+  size_t old_index = 0, new_index = 0;
+  while (old_index < same->ranks.size() || new_index < variant.ranks.size()) {
+    const bool is_old = new_index == variant.ranks.size() ||
+                        (old_index < same->ranks.size() &&
+                         same->ranks[old_index] < variant.ranks[new_index]);
     RequestVariant& from = is_old ? *same : variant;
-    const size_t place = is_old ? old_place++ : new_place++;
-    all.ranks.push_back(from.ranks[place]);
+    const size_t index = is_old ? old_index++ : new_index++;
+    all.ranks.push_back(from.ranks[index]);
     if (!from.rows.empty()) {
-      const auto rows = from.rows.begin() + place * count;
+      const auto rows = from.rows.begin() + index * count;
       all.rows.insert(all.rows.end(), rows, rows + count);
     }
     if (!from.splits.empty()) {
-      all.splits.push_back(std::move(from.splits[place]));
+      all.splits.push_back(std::move(from.splits[index]));
     }
   }
   all.request = std::move(same->request);

@@ -17,9 +17,9 @@ std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
     members.push_back(std::move(member).value());
   }
   std::vector<std::unique_ptr<HostGroup>> groups;
-  for (size_t place = 0; place < ranks.size(); ++place) {
+  for (size_t index = 0; index < ranks.size(); ++index) {
     groups.push_back(
-        std::make_unique<HostGroup>(members, static_cast<int>(place), layout));
+        std::make_unique<HostGroup>(members, static_cast<int>(index), layout));
   }
   return groups;
 }

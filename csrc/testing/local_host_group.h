@@ -9,7 +9,7 @@
 
 namespace keras_ring {
 
-// By place. `arenas`: of each place, or none at all. They share one mapping of
+// By index. `arenas`: of each index, or none at all. They share one mapping of
 // each segment, so that TSAN sees what the ranks do to each other.
 std::vector<std::unique_ptr<HostGroup>> CreateLocalHostGroups(
     const std::vector<int>& ranks, const HostGroupLayout& layout,

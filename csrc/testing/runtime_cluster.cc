@@ -86,8 +86,8 @@ std::vector<std::unique_ptr<HostGroup>> HostGroups(
     layout.control_bytes = RoundUp(ControlPage::BytesFor(size), 64);
     layout.data_bytes = OffsetOfGpuPages(size) + CudaIpcCollective::DataBytes();
     auto groups = CreateLocalHostGroups(ranks, layout);
-    for (int place = 0; place < size; ++place) {
-      of_rank[ranks[place]] = std::move(groups[place]);
+    for (int index = 0; index < size; ++index) {
+      of_rank[ranks[index]] = std::move(groups[index]);
     }
   }
   return of_rank;

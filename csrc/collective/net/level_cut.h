@@ -22,10 +22,10 @@ class LevelCut {
   int begin(int group) const {
     return group * owners_ + std::min(group, longer_);
   }
-  int GroupOf(int place) const {
+  int GroupOf(int index) const {
     const int in_longer = longer_ * (owners_ + 1);
-    return place < in_longer ? place / (owners_ + 1)
-                             : longer_ + (place - in_longer) / owners_;
+    return index < in_longer ? index / (owners_ + 1)
+                             : longer_ + (index - in_longer) / owners_;
   }
 
  private:

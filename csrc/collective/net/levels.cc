@@ -17,30 +17,30 @@ std::vector<Group> PlanLevels(int rank, int size, int side) {
   // The first rank that each of them represents; and the end.
   std::vector<int> begins(size + 1);
   std::iota(begins.begin(), begins.end(), 0);
-  int place = rank;
+  int index = rank;
   while (true) {
     const LevelCut cut(static_cast<int>(candidates.size()), side);
-    const int own = cut.GroupOf(place);
+    const int own = cut.GroupOf(index);
     Group group;
     group.ranks.assign(candidates.begin() + cut.begin(own),
                        candidates.begin() + cut.begin(own + 1));
     group.begins.assign(begins.begin() + cut.begin(own),
                         begins.begin() + cut.begin(own + 1) + 1);
-    group.place = place - cut.begin(own);
+    group.index = index - cut.begin(own);
     group.owners = cut.owners();
     group.is_top = cut.num_groups() == 1;
     levels.push_back(group);
-    if (group.is_top || group.place >= group.owners) return levels;
+    if (group.is_top || group.index >= group.owners) return levels;
     std::vector<int> above;
     std::vector<int> begins_above;
     for (int other = 0; other < cut.num_groups(); ++other) {
-      above.push_back(candidates[cut.begin(other) + group.place]);
+      above.push_back(candidates[cut.begin(other) + group.index]);
       begins_above.push_back(begins[cut.begin(other)]);
     }
     begins_above.push_back(begins.back());
     candidates = std::move(above);
     begins = std::move(begins_above);
-    place = own;
+    index = own;
   }
 }
 

@@ -4,7 +4,7 @@
 // On each level, ranks that follow each other form *groups* of `side` or a few
 // more. The members of a group reduce what they have among themselves, and each
 // *owner*, of which all groups of a level have as many, takes its part of the
-// sums to the level above: there it meets the owners of the same place in the
+// sums to the level above: there it meets the owners of the same index in the
 // other groups, and so on, until one group is left. Results go back down the
 // same way.
 //
@@ -32,7 +32,7 @@ struct Group {
   std::vector<int> ranks;  // of its members, ascending
   // Member m represents the ranks begins[m] to begins[m + 1] - 1.
   std::vector<int> begins;
-  int place = 0;        // of this rank among them
+  int index = 0;        // of this rank among them
   int owners = 1;       // the first members
   bool is_top = false;  // there are no other groups on this level
 };

@@ -31,17 +31,17 @@ void AddTo(std::vector<AlltoallStep::Move>& moves, AlltoallStep::Move move) {
   if (!move.parcels.empty()) moves.push_back(std::move(move));
 }
 
-// A level, as the participant at `place` sees it.
+// A level, as the participant at `index` sees it.
 class Level {
  public:
-  Level(std::vector<Participant> all, int side, int place)
+  Level(std::vector<Participant> all, int side, int index)
       : all_(std::move(all)),
         cut_(static_cast<int>(all_.size()), side),
-        group_(cut_.GroupOf(place)),
-        place_(place - cut_.begin(group_)) {}
+        group_(cut_.GroupOf(index)),
+        index_(index - cut_.begin(group_)) {}
 
   bool is_top() const { return cut_.num_groups() == 1; }
-  bool owns() const { return place_ < cut_.owners(); }
+  bool owns() const { return index_ < cut_.owners(); }
   int group() const { return group_; }
 
   // Within the group: parcels for its members go to them, and parcels that
@@ -49,10 +49,10 @@ class Level {
   AlltoallStep Gather() const {
     AlltoallStep step;
     for (int i = 1; i < group_size(); ++i) {
-      const int to = (place_ + i) % group_size();
-      const int from = (place_ + group_size() - i) % group_size();
-      AddTo(step.sends, MoveBetween(place_, to, member(to).rank));
-      AddTo(step.receives, MoveBetween(from, place_, member(from).rank));
+      const int to = (index_ + i) % group_size();
+      const int from = (index_ + group_size() - i) % group_size();
+      AddTo(step.sends, MoveBetween(index_, to, member(to).rank));
+      AddTo(step.receives, MoveBetween(from, index_, member(from).rank));
     }
     return step;
   }
@@ -68,10 +68,10 @@ class Level {
         if (cut_.GroupOf(x) == group_) continue;
         AddParcels(all_[x].sources, member(extra).targets, move);
       }
-      if (place_ == owner) {
+      if (index_ == owner) {
         move.peer = member(extra).rank;
         AddTo(step.sends, std::move(move));
-      } else if (place_ == extra) {
+      } else if (index_ == extra) {
         move.peer = member(owner).rank;
         AddTo(step.receives, std::move(move));
       }
@@ -84,26 +84,26 @@ class Level {
     std::vector<Participant> above(cut_.num_groups());
     for (int x = 0; x < static_cast<int>(all_.size()); ++x) {
       const int group = cut_.GroupOf(x);
-      const int place = x - cut_.begin(group);
+      const int index = x - cut_.begin(group);
       Participant& one = above[group];
-      if (place == place_) one.rank = all_[x].rank;
+      if (index == index_) one.rank = all_[x].rank;
       Append(all_[x].sources, one.sources);
-      if (place % cut_.owners() == place_) Append(all_[x].targets, one.targets);
+      if (index % cut_.owners() == index_) Append(all_[x].targets, one.targets);
     }
     return above;
   }
 
  private:
   int group_size() const { return cut_.begin(group_ + 1) - cut_.begin(group_); }
-  const Participant& member(int place) const {
-    return all_[cut_.begin(group_) + place];
+  const Participant& member(int index) const {
+    return all_[cut_.begin(group_) + index];
   }
   // Returns the member of this group that takes the parcels for participant
   // `x`.
   int Taker(int x) const {
     const int group = cut_.GroupOf(x);
-    const int place = x - cut_.begin(group);
-    return group == group_ ? place : place % cut_.owners();
+    const int index = x - cut_.begin(group);
+    return group == group_ ? index : index % cut_.owners();
   }
   AlltoallStep::Move MoveBetween(int from, int to, int peer) const {
     AlltoallStep::Move move;
@@ -118,7 +118,7 @@ class Level {
   const std::vector<Participant> all_;
   const LevelCut cut_;
   const int group_;
-  const int place_;  // in it
+  const int index_;  // in it
 };
 
 }  // namespace
@@ -129,14 +129,14 @@ std::vector<AlltoallStep> PlanAlltoall(int rank, int size, int side) {
   for (int i = 0; i < size; ++i) all.push_back({i, {i}, {i}});
   std::vector<AlltoallStep> steps;
   std::vector<AlltoallStep> deliveries;
-  for (int place = rank;;) {
-    const Level level(std::move(all), side, place);
+  for (int index = rank;;) {
+    const Level level(std::move(all), side, index);
     steps.push_back(level.Gather());
     if (level.is_top()) break;
     deliveries.push_back(level.Deliver());
     if (!level.owns()) break;
     all = level.Above();
-    place = level.group();
+    index = level.group();
   }
   while (!deliveries.empty()) {
     steps.push_back(std::move(deliveries.back()));

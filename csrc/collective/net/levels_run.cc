@@ -19,7 +19,7 @@ class GroupPlan {
         is_small_(shape.is_small),
         covers_(covers),
         size_(static_cast<int>(group.ranks.size())),
-        exchange_{group.place, size_, /*max_step=*/0, lag} {}
+        exchange_{group.index, size_, /*max_step=*/0, lag} {}
 
   // The schedule of the level below the top: its owners take their sums to the
   // level above, and distribute the results that come back.
@@ -149,7 +149,7 @@ LevelsRun::LevelsRun(const std::vector<Group>& groups,
     for (int member : group.ranks) binding.ranks.push_back(ranks[member]);
     binding.below = level_below;
     binding.level = static_cast<int>(level) + 1;
-    binding.is_below = !group.is_top && group.place < plan.owners();
+    binding.is_below = !group.is_top && group.index < plan.owners();
     covers = schedules_.back().folds;
     runs_.emplace_back(schedules_.back(), binding, scratch[level], meter);
     level_below = binding.is_below ? &runs_.back() : nullptr;

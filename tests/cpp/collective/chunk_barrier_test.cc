@@ -16,7 +16,7 @@
 namespace keras_ring {
 namespace {
 
-// Ranks of the job are not places: 10, 11, ...
+// Ranks of the job are not indexes: 10, 11, ...
 constexpr int kFirstRank = 10;
 
 class Group {
@@ -24,22 +24,22 @@ class Group {
   Group(int size, const ChunkBarrierOptions& options) {
     std::vector<int> ranks;
     std::vector<ProgressPage*> all;
-    for (int place = 0; place < size; ++place) {
+    for (int index = 0; index < size; ++index) {
       pages_.push_back(std::make_unique<ProgressPage>());
       all.push_back(pages_.back().get());
-      ranks.push_back(kFirstRank + place);
+      ranks.push_back(kFirstRank + index);
     }
-    for (int place = 0; place < size; ++place) {
-      members_.push_back(std::make_unique<ChunkBarrier>(all, ranks, place,
+    for (int index = 0; index < size; ++index) {
+      members_.push_back(std::make_unique<ChunkBarrier>(all, ranks, index,
                                                         options, counters_));
     }
   }
 
-  ChunkBarrier& at(int place) { return *members_[place]; }
+  ChunkBarrier& at(int index) { return *members_[index]; }
   Counters& counters() { return counters_; }
   // Returns once the rank sleeps, or is about to.
-  void AwaitAsleep(int place) {
-    while (pages_[place]->wait.asleep.load() == 0) std::this_thread::yield();
+  void AwaitAsleep(int index) {
+    while (pages_[index]->wait.asleep.load() == 0) std::this_thread::yield();
   }
 
  private:
@@ -82,9 +82,9 @@ TEST(ChunkBarrier, ASleeperIsCalled) {
   for (Duration spin : {Duration::zero(), Duration(1)}) {
     Group group(2, Options(spin));
     const TimePoint began = std::chrono::steady_clock::now();
-    RunRanks(2, [&](int place) {
+    RunRanks(2, [&](int index) {
       for (uint64_t chunk = 1; chunk <= 200; ++chunk) {
-        if (place == 0) {
+        if (index == 0) {
           group.AwaitAsleep(1);
           group.at(0).Publish(Phase::kReduced, chunk);
           // Not the next one before it has got up.
@@ -104,8 +104,8 @@ TEST(ChunkBarrier, ASleeperIsCalled) {
 TEST(ChunkBarrier, AbortEndsTheWaitAndAllLaterOnes) {
   Group group(2, Options());
   const Status cause = AbortedError("the test says so");
-  RunRanks(2, [&](int place) {
-    if (place == 1) {
+  RunRanks(2, [&](int index) {
+    if (index == 1) {
       EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1), cause);
       return;
     }
@@ -122,8 +122,8 @@ TEST(ChunkBarrier, AbortEndsTheWaitAndAllLaterOnes) {
 TEST(ChunkBarrier, AbortEndsASpin) {
   Group group(2, Options(std::chrono::seconds(20)));
   const Status cause = AbortedError("the test says so");
-  RunRanks(2, [&](int place) {
-    if (place == 1) {
+  RunRanks(2, [&](int index) {
+    if (index == 1) {
       EXPECT_EQ(group.at(1).Await(0, Phase::kPacked, 1), cause);
     } else {
       group.at(1).Abort(cause);
@@ -134,8 +134,8 @@ TEST(ChunkBarrier, AbortEndsASpin) {
 TEST(ChunkBarrier, ARankThatLeavesIsNamed) {
   Group group(2, Options());
   group.at(0).Publish(Phase::kReduced, 3);
-  RunRanks(2, [&](int place) {
-    if (place == 1) {
+  RunRanks(2, [&](int index) {
+    if (index == 1) {
       EXPECT_EQ(group.at(1).Await(0, Phase::kReduced, 4),
                 UnavailableError("rank 10 has left the job's collectives"));
       return;
@@ -174,11 +174,11 @@ TEST(ChunkBarrier, ARankWhoseProcessHasEndedIsNamedFirst) {
 TEST(ChunkBarrier, ARankMayLeaveWhenItHasDoneAll) {
   for (int round = 0; round < 100; ++round) {
     Group group(3, Options());
-    RunRanks(3, [&](int place) {
-      group.at(place).Publish(Phase::kReduced, 1);
-      const Status status = group.at(place).AwaitAll(Phase::kReduced, 1);
+    RunRanks(3, [&](int index) {
+      group.at(index).Publish(Phase::kReduced, 1);
+      const Status status = group.at(index).AwaitAll(Phase::kReduced, 1);
       EXPECT_TRUE(status.ok()) << status.ToString();
-      group.at(place).Leave();
+      group.at(index).Leave();
     });
   }
 }
@@ -274,9 +274,9 @@ TEST(ChunkBarrier, AnotherCollectiveIsAnError) {
 TEST(ChunkBarrier, ARankThatIsAheadIsNoError) {
   const uint64_t depth = ProgressPage::kMaxDepth;
   Group group(2, Options());
-  for (int place : {0, 1}) group.at(place).SetTag(7);
+  for (int index : {0, 1}) group.at(index).SetTag(7);
   for (uint64_t chunk = 1; chunk <= depth; ++chunk) {
-    for (int place : {0, 1}) group.at(place).Publish(Phase::kPacked, chunk);
+    for (int index : {0, 1}) group.at(index).Publish(Phase::kPacked, chunk);
   }
   group.at(0).SetTag(8);
   for (uint64_t chunk = depth + 1; chunk <= 2 * depth; ++chunk) {
@@ -290,8 +290,8 @@ TEST(ChunkBarrier, DutiesAreDoneWhileWaiting) {
   Group group(2, Options());
   std::atomic<int> done{0};
   const std::function<void()> duty = [&] { ++done; };
-  RunRanks(2, [&](int place) {
-    if (place == 0) {
+  RunRanks(2, [&](int index) {
+    if (index == 0) {
       while (done < 5) std::this_thread::yield();
       group.at(0).Publish(Phase::kReduced, 1);
       return;
@@ -334,8 +334,8 @@ TEST_P(LockstepStress, NobodyReadsTooEarlyOrWritesTooEarly) {
   Group group(size,
               Options(std::chrono::microseconds(std::get<1>(GetParam()))));
   std::vector<std::vector<uint64_t>> slots(size, {0, 0});
-  RunRanks(size, [&](int place) {
-    std::mt19937 random(place);
+  RunRanks(size, [&](int index) {
+    std::mt19937 random(index);
     auto dawdle = [&] {
       const uint32_t kind = random() % 256;
       const Deadline soon = Deadline::AfterSeconds(1);
@@ -343,19 +343,19 @@ TEST_P(LockstepStress, NobodyReadsTooEarlyOrWritesTooEarly) {
       if (kind < 32) std::this_thread::yield();
     };
     const std::function<void()> duty = dawdle;
-    ChunkBarrier& own = group.at(place);
-    if (place % 2 == 1) own.SetProgressCallback(&duty);
+    ChunkBarrier& own = group.at(index);
+    if (index % 2 == 1) own.SetProgressCallback(&duty);
     for (uint64_t chunk = 1; chunk <= kChunks; ++chunk) {
       own.SetTag(chunk / 5);
       dawdle();
       if (chunk > 2) {
         ASSERT_TRUE(own.AwaitAll(Phase::kReduced, chunk - 2).ok());
       }
-      slots[place][chunk % 2] = chunk * 10 + place;
+      slots[index][chunk % 2] = chunk * 10 + index;
       own.Publish(Phase::kPacked, chunk);
       dawdle();
       for (int i = 1; i < size; ++i) {
-        const int other = (place + i) % size;
+        const int other = (index + i) % size;
         const Status status = own.Await(other, Phase::kPacked, chunk);
         ASSERT_TRUE(status.ok()) << status.ToString();
         ASSERT_EQ(slots[other][chunk % 2], chunk * 10 + other);

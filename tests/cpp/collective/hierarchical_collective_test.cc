@@ -175,7 +175,7 @@ std::vector<GroupsOfLevel> LevelsOf(const Placement& placement,
       const Group group =
           PlanLevels(host, num_hosts, GroupSide(num_hosts, options))[level];
       if (group.is_top) return levels;
-      if (group.place > 0) continue;
+      if (group.index > 0) continue;
       next.push_back(host);
       groups.emplace_back();
       for (int member : group.ranks) {

@@ -20,7 +20,7 @@ TEST(LevelsTest, OneGroupWhereAllCanTalkToEachOther) {
       const std::vector<Group> levels = PlanLevels(rank, size, 32);
       ASSERT_THAT(levels, SizeIs(1));
       EXPECT_THAT(levels[0].ranks, SizeIs(size));
-      EXPECT_EQ(levels[0].place, rank);
+      EXPECT_EQ(levels[0].index, rank);
       EXPECT_EQ(levels[0].owners, size);
       EXPECT_TRUE(levels[0].is_top);
     }
@@ -44,7 +44,7 @@ TEST(LevelsTest, WhoOwnsNothingGoesNoFurther) {
   const std::vector<Group> levels = PlanLevels(2, 7, 2);
   ASSERT_THAT(levels, SizeIs(1));
   EXPECT_THAT(levels[0].ranks, ElementsAre(0, 1, 2));
-  EXPECT_EQ(levels[0].place, 2);
+  EXPECT_EQ(levels[0].index, 2);
   EXPECT_EQ(levels[0].owners, 2);
   EXPECT_FALSE(levels[0].is_top);
   EXPECT_THAT(LargestGroups(7, 2), ElementsAre(3, 3));
@@ -89,7 +89,7 @@ TEST_P(AnyLevels, SumsHaveEachRankOnce) {
     for (int rank = 0; rank < size; ++rank) {
       if (all[rank].size() <= level) continue;
       const Group& group = all[rank][level];
-      EXPECT_EQ(group.ranks[group.place], rank);
+      EXPECT_EQ(group.ranks[group.index], rank);
       EXPECT_EQ(group.is_top, level + 1 == depth);
       EXPECT_TRUE(std::is_sorted(group.ranks.begin(), group.ranks.end()));
       most = std::max(most, static_cast<int>(group.ranks.size()));
@@ -107,7 +107,7 @@ TEST_P(AnyLevels, SumsHaveEachRankOnce) {
         EXPECT_EQ(all[peer][level].owners, group.owners);
         has[rank].insert(before[peer].begin(), before[peer].end());
       }
-      const bool goes_on = !group.is_top && group.place < group.owners;
+      const bool goes_on = !group.is_top && group.index < group.owners;
       EXPECT_EQ(all[rank].size() > level + 1, goes_on);
     }
     EXPECT_EQ(most, largest[level]);

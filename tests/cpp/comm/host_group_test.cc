@@ -109,7 +109,7 @@ class HostGroupTest : public DescriptorTest {
     }
   }
 
-  std::vector<std::shared_ptr<const SharedMemory>> arenas_;  // by place
+  std::vector<std::shared_ptr<const SharedMemory>> arenas_;  // by index
 };
 
 TEST_F(HostGroupTest, EveryRankSeesEverySegmentAndBell) {
@@ -186,8 +186,8 @@ std::vector<std::shared_ptr<const SharedMemory>> Arenas(int count,
 int NumArenas(const std::vector<Formed>& groups) {
   int count = 0;
   for (const Formed& group : groups) {
-    for (int place = 0; place < (*group)->size(); ++place) {
-      count += (*group)->arena(place) != nullptr;
+    for (int index = 0; index < (*group)->size(); ++index) {
+      count += (*group)->arena(index) != nullptr;
     }
   }
   return count;
@@ -353,10 +353,10 @@ TEST_F(HostGroupTest, AGuestWithoutDescriptorsFailsAll) {
         ReadFull(links[0], invitation, sizeof(invitation), Soon()).ok());
     Result<Socket> leader = ConnectLocal(invitation + 1, Soon());
     ASSERT_TRUE(leader.ok()) << leader.status().ToString();
-    const int32_t place = 1;
+    const int32_t index = 1;
     char verdict = 0;
     EXPECT_TRUE(WriteFull(*leader, invitation + 41, 32, Soon()).ok());
-    EXPECT_TRUE(WriteFull(*leader, &place, sizeof(place), Soon()).ok());
+    EXPECT_TRUE(WriteFull(*leader, &index, sizeof(index), Soon()).ok());
     EXPECT_TRUE(WriteFull(links[0], &verdict, 1, Soon()).ok());
     there = true;
     (void)ReadFull(links[0], &verdict, 1, Soon());
