@@ -419,8 +419,8 @@ def own_parts():
     model.fit(x, y, batch_size=8, epochs=3, verbose=0)
     by_rank = kr.allgather_object(model.get_weights())
     same = [
-        all((weights[place] == by_rank[0][place]).all() for weights in by_rank)
-        for place in range(4)
+        all((weights[index] == by_rank[0][place]).all() for weights in by_rank)
+        for index in range(4)
     ]
     drop = keras.layers.Dropout(0.5)
     noisy = keras.Sequential([keras.Input((50,)), drop])
