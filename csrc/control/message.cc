@@ -1,6 +1,7 @@
 #include "csrc/control/message.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "csrc/base/wire.h"
 
@@ -13,6 +14,7 @@ constexpr size_t kMaxTextBytes = 1 << 20;
 const char* const kMessageNames[] = {
     "Ready", "Waiting", "Leave", "Decision",     "Abort",      "Ping",
     "Join",  "Bye",     "Ask",   "RankActivity", "ClockQuery", "ClockReply"};
+static_assert(std::size(kMessageNames) == std::variant_size_v<Message>);
 
 // Ascending numbers as runs (gap, length): the steady state of training, where
 // all of a model's slots are ready together, is one run of three bytes.

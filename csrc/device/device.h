@@ -15,7 +15,13 @@ inline constexpr int kNumDeviceKinds = 2;
 
 // "cpu", "gpu": as TensorFlow calls them.
 inline const char* DeviceKindName(DeviceKind kind) {
-  return kind == DeviceKind::kHost ? "cpu" : "gpu";
+  switch (kind) {
+    case DeviceKind::kHost:
+      return "cpu";
+    case DeviceKind::kCuda:
+      return "gpu";
+  }
+  return "unknown";
 }
 
 // Ranks agree on the kind only: ordinals differ between them.

@@ -1,6 +1,7 @@
 #include "csrc/runtime/backends.h"
 
 #include <cstddef>
+#include <iterator>
 #include <vector>
 
 #include "csrc/collective/cuda/cuda_backends.h"
@@ -29,10 +30,11 @@ struct Choice {
   const CollectiveBackend* alone;
 };
 const Choice& ChoiceFor(DeviceKind kind) {
-  static const Choice kChoices[kNumDeviceKinds] = {
+  static const Choice kChoices[] = {
       {"KERAS_RING_COLLECTIVE", &Options::collective, &kRingBackend},
       {"KERAS_RING_GPU_COLLECTIVE", &Options::gpu_collective, &kCudaIpcBackend},
   };
+  static_assert(std::size(kChoices) == kNumDeviceKinds);
   return kChoices[static_cast<int>(kind)];
 }
 
@@ -72,8 +74,10 @@ std::string CollectiveChoices(DeviceKind kind) {
 }
 
 Status CheckCollectiveChoices(const Options& options) {
-  KR_RETURN_IF_ERROR(CheckChoice(options, DeviceKind::kHost));
-  return CheckChoice(options, DeviceKind::kCuda);
+  for (int kind = 0; kind < kNumDeviceKinds; ++kind) {
+    KR_RETURN_IF_ERROR(CheckChoice(options, static_cast<DeviceKind>(kind)));
+  }
+  return OkStatus();
 }
 
 bool MayReadArenas(const std::string& collective) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 namespace keras_ring {
 namespace {
@@ -64,6 +65,12 @@ std::vector<Message> SomeMessages() {
           ByeMessage{},
           StallQuery{300, {0, 2}, {"a", "b"}},
           ActivityReply{300, 2, {"waits", {"c"}, {true, false}}}};
+}
+
+TEST(MessageWire, EachKindIsAmongThese) {
+  std::set<size_t> kinds;
+  for (const Message& message : SomeMessages()) kinds.insert(message.index());
+  EXPECT_EQ(kinds.size(), std::variant_size_v<Message>);
 }
 
 TEST(MessageWire, RoundTripsToTheSameBytes) {
