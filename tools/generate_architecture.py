@@ -173,8 +173,16 @@ def _box(name: str, place: tuple[float, float]) -> str:
         f'<text x="{middle:g}" y="{y + 20:g}" font-size="14" '
         f'font-weight="bold">{escape(name)}</text>'
         f'<text x="{middle:g}" y="{y + 37:g}" font-size="11">'
-        f"{escape(_HOLD[name])}</text>"
+        f"{escape(_held(name))}</text>"
     )
+
+
+def _held(name: str) -> str:
+    if name not in _HOLD:
+        raise SystemExit(
+            f"box {name!r} of the drawing needs a line in _HOLD of {__file__}"
+        )
+    return _HOLD[name]
 
 
 def page(text: str) -> str:

@@ -138,7 +138,11 @@ def foreign_sources(bazel: str) -> list[str]:
 
 
 def misplaced(files: list[str]) -> list[str]:
-    """Returns the C++ files that neither build would find."""
+    """Returns the C++ files that neither build would find.
+
+    These are in folders that are no floor of `tools/bazel/floors.bzl`, or no
+    sources of tests.
+    """
     return [
         name
         for name in files

@@ -61,7 +61,10 @@ def core_problems(folder: str, text: str) -> list[str]:
         elif header.startswith(("csrc/", "tf_ops/", "xla_ops/", "keras_ring/")):
             place = header.rpartition("/")[0]
             if place not in (folder, *CPP_FLOORS[folder]):
-                problems.append(f"{folder} must not include {header}")
+                problems.append(
+                    f"{folder} must not include {header}: "
+                    "tools/bazel/floors.bzl has what may"
+                )
     return problems
 
 

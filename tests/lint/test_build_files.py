@@ -3,6 +3,7 @@
 The rules are shown to find what they are for.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,22 @@ def test_no_file_is_where_no_build_looks():
     files = _on_disk(
         "csrc/**/*.cc", "csrc/**/*.h", "tests/cpp/**/*.cc", "tests/cpp/**/*.h"
     )
-    assert not build_files.misplaced(files)
+    lost = build_files.misplaced(files)
+    assert not lost, f"in no folder of tools/bazel/floors.bzl: {lost}"
+
+
+def test_tests_of_all_backends_are_listed():
+    """They need what other tests are built without."""
+    listed = re.search(
+        r"^CONFORMANCE_TESTS = \[\n(.*?)^\]", _read("BUILD"), re.M | re.S
+    )
+    header = "csrc/testing/collective_conformance.h"
+    using = [
+        file
+        for file in _on_disk("tests/cpp/*/*_test.cc")
+        if f'"{header}"' in _read(file)
+    ]
+    assert sorted(re.findall(r'"(.*?)"', listed[1])) == sorted(using)
 
 
 def test_flags_are_the_same():

@@ -6,6 +6,7 @@ import keras
 import pytest
 
 import keras_ring as kr
+from keras_ring.keras import callbacks as made_callbacks
 
 _REDUCTION = {
     "op": kr.Average,
@@ -125,6 +126,10 @@ def test_arguments(name):
                 parameter.default is not _REQUIRED
                 or parameter.kind is parameter.VAR_KEYWORD
             ), argument
+
+
+def test_callbacks_are_those_that_are_public():
+    assert kr.callbacks.__all__ == made_callbacks.__all__
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
+import re
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,18 @@ _NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 def _plan(**changes):
     request = {"command": ("true",), "num_ranks": 2, **changes}
     return make_plan(RunRequest(**request), ENVIRONMENT)
+
+
+def test_each_option_is_read():
+    """By the plan, or by what it consists of."""
+    folder = Path(plan_hosts.__file__).parent
+    text = "".join(path.read_text() for path in folder.rglob("*.py"))
+    unread = [
+        field.name
+        for field in fields(RunRequest)
+        if not re.search(rf"\brequest\.{field.name}\b", text)
+    ]
+    assert unread == []
 
 
 @given(

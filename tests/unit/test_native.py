@@ -1,5 +1,7 @@
 """What is loaded, and what is said when it cannot be."""
 
+import inspect
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -10,8 +12,9 @@ import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring import errors
-from keras_ring.core import native
+from keras_ring.core import native, operations
 from keras_ring.tensorflow import libraries
+from tests.multiprocess.collectives import collective_model
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,6 +24,16 @@ def test_build_info_names_this_tensorflow():
     minor = ".".join(tf.__version__.split(".")[:2])
     assert minor in info["tf_version_built"]
     assert any(name.startswith("libkeras_ring") for name in info["libraries"])
+
+
+def test_dtypes_are_those_of_the_runtime():
+    """In docstrings, in what ranks try, and in the kernels of GPUs."""
+    assert {*collective_model.MOVABLE} == {*operations.carried()}
+    assert {*collective_model.REDUCIBLE} == {*operations.reducible()}
+    text = inspect.getdoc(kr.allreduce) + inspect.getdoc(kr.allgather)
+    assert {*re.findall(r"\w+", text)} >= operations.carried()
+    kernels = (ROOT / "csrc/cuda/kernels/kernels.ptx.inc").read_text()
+    assert {*re.findall(r"entry fold_(\w+)", kernels)} >= operations.reducible()
 
 
 @pytest.mark.parametrize("name", ["DistributedOptimizer", "allreduce"])

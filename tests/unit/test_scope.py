@@ -43,5 +43,5 @@ def test_another_thread_is_outside():
 
 
 def test_there_are_no_other_fields():
-    with pytest.raises(TypeError), scope.inside(step=1):
+    with pytest.raises(TypeError), scope.inside(steps=1):
         pass
