@@ -419,7 +419,7 @@ def own_parts():
     model.fit(x, y, batch_size=8, epochs=3, verbose=0)
     by_rank = kr.allgather_object(model.get_weights())
     same = [
-        all((weights[index] == by_rank[0][place]).all() for weights in by_rank)
+        all((weights[index] == by_rank[0][index]).all() for weights in by_rank)
         for index in range(4)
     ]
     drop = keras.layers.Dropout(0.5)
