@@ -42,5 +42,9 @@ def test_what_events_are_bound_to_is_there():
         "compiler_chosen",
         "seed_drawn",
         "applied",
+        "scaled_state_applied",
         "batches_read",
+        "step_made",
+        "batches_made",
+        "model_built",
     }
