@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from keras_ring.core.docstrings import described
+from keras_ring.core.periodic_check import PeriodicCheck
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.core.reduce_ops import Average, ReduceOp
 from keras_ring.torch import parameters
 from keras_ring.torch.compression import Compression
 from keras_ring.torch.gradient_reducer import GradientReducer
-from keras_ring.torch.parameter_check import ParameterCheck
+from keras_ring.torch.parameter_check import parameter_check
 from keras_ring.torch.reduction_calls import Reduction
 
 Named = list[tuple[str, Tensor]]
@@ -32,7 +33,7 @@ class _Distributed(torch.optim.Optimizer):
 
     # None on a rank that trains alone.
     _reducer: GradientReducer | None
-    _check: ParameterCheck
+    _check: PeriodicCheck
     _prefix: str
     _parameter_names: dict[Tensor, str]
     _skips: bool
@@ -247,7 +248,7 @@ def DistributedOptimizer(
             reducer.add([names[p] for p in group], group)
         # A program may make another optimizer of the same parameters.
         weakref.finalize(optimizer, reducer.close)
-        optimizer._check = ParameterCheck(
+        optimizer._check = parameter_check(
             f"{prefix}parameters", optimizer, names, process_set
         )
         optimizer.register_step_pre_hook(_before_step)
