@@ -35,6 +35,7 @@ _HOLD = {
     "tensorflow": "collectives of tensors",
     "torch": "PyTorch",
     "jax": "JAX",
+    "mxnet": "MXNet",
     "keras": "models, optimizers, data, callbacks",
     "unchanged": "--auto",
     "launch": "starts, watches and ends ranks",

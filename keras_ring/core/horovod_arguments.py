@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = {
     "use_locking": "the optimizer has its own setting",
     "session": "objects are shared in a graph and session of their own",
     "inplace": "variables are always assigned",
+    "priority": "collectives run in the order in which ranks are ready",
     "legacy_opts": "optimizers of each kind are known by their class",
 }
 _ONLY_THEIRS = {"average", "num_groups", "process_set_id", *_WITHOUT_EFFECT}
@@ -76,6 +77,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "prescale_factor": lambda v: _is_number(v) and not _is_enumerated(v),
     "postscale_factor": lambda v: _is_number(v) and not _is_enumerated(v),
     "process_set": _is_process_set,
+    "priority": _is_number,
     "process_set_id": _is_number,
     "sparse_as_dense": lambda value: isinstance(value, bool),
     **{

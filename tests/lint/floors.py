@@ -193,7 +193,7 @@ def python_problems(path: str, text: str) -> list[str]:
 # stands in _EVERYWHERE. Imports in functions count.
 PYTHON_FLOORS = {room.path: room.uses for room in rooms.ROOMS}
 _EVERYWHERE = ("errors", "_typing", "_version")
-_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax")
+_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "torch", "jax", "mxnet")
 # What a room must not import, by what it needs.
 _WITHOUT = {
     rooms.Needs.LITTLE: (*_FRAMEWORKS, "numpy", "absl"),

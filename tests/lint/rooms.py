@@ -144,6 +144,13 @@ ROOMS = (
         pulls=_parts(),
     ),
     Room(
+        "mxnet",
+        "data parallel training with MXNet: collectives of its NDArrays, "
+        "`DistributedTrainer` for Gluon ([mxnet.md](mxnet.md))",
+        uses=("core",),
+        pulls=_parts(),
+    ),
+    Room(
         "tensorflow",
         "collectives as TensorFlow ops: reductions, gathers, their gradients, "
         "names, XLA",

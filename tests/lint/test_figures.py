@@ -17,7 +17,7 @@ def found():
 @pytest.mark.parametrize(
     ("what", "limit"),
     [
-        ("folders and modules at the top", 18),
+        ("folders and modules at the top", 19),
         ("arrows between these", 50),
         ("late imports", 3),
         ("context variables", 4),

@@ -69,7 +69,8 @@ def _check_packages(report: Report) -> None:
     except metadata.PackageNotFoundError:
         report.facts["keras_ring"] = None
         report.missing.append(f"keras_ring is not installed: {_INSTALL}")
-    needs_tensorflow = not (_is_there("torch") or _is_there("jax"))
+    others = ("torch", "jax", "mxnet")
+    needs_tensorflow = not any(map(_is_there, others))
     for module, name, package, is_needed in (
         ("numpy", "NumPy", "numpy", True),
         (
@@ -79,6 +80,7 @@ def _check_packages(report: Report) -> None:
         ("keras", "Keras", "keras", needs_tensorflow),
         ("torch", "PyTorch", "torch", False),
         ("jax", "JAX", "jax", False),
+        ("mxnet", "MXNet", "mxnet", False),
     ):
         if not is_needed and not _is_there(module):
             report.facts[name] = None
