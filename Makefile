@@ -13,7 +13,7 @@ export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
 .PHONY: demo check test test-long landed lint ptx check-ptx gpu-check-files \
         test-cpp test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
-        test-python test-quick test-tf215 test-torch test-jax test-package parity scale \
+        test-python test-quick test-tf215 test-torch test-jax test-mxnet test-package parity scale \
         at-length-model at-length-faults at-length-kills at-length-saves \
         at-length-chaos at-length-soak system-packages lab-packages \
         monitor-packages browser-packages engines docs docs-packages \
@@ -263,6 +263,27 @@ $(VENV_JAX)/.installed: $(VENV_JAX)/.dependencies $(NATIVE_SOURCES) \
 test-jax: $(VENV_JAX)/.installed
 	PYTHONSAFEPATH=1 $(BIN_JAX)/python -m pytest -c tests/with_jax/pytest.ini \
 	  --rootdir=. --confcutdir=. --tier=$(TIER) -n 2 tests/with_jax
+
+# --- MXNet, with the NumPy of its time ---
+
+VENV_MXNET := .venv-mxnet
+BIN_MXNET := $(VENV_MXNET)/bin
+
+$(VENV_MXNET)/.dependencies: requirements-mxnet.txt
+	$(PYTHON) -m venv $(VENV_MXNET)
+	$(BIN_MXNET)/python -m pip install --quiet -r requirements-mxnet.txt
+	touch $@
+
+# It has nothing native of its own: the library of the checkout is enough.
+$(VENV_MXNET)/.installed: $(VENV_MXNET)/.dependencies $(VENV)/.installed
+	echo "$(CURDIR)" > $$($(BIN_MXNET)/python -c \
+	  "import sysconfig; print(sysconfig.get_path('purelib'))")/keras_ring.pth
+	touch $@
+
+test-mxnet: $(VENV_MXNET)/.installed
+	PYTHONSAFEPATH=1 $(BIN_MXNET)/python -m pytest \
+	  -c tests/with_mxnet/pytest.ini --rootdir=. --confcutdir=. \
+	  --tier=$(TIER) -n 2 tests/with_mxnet
 
 # --- Tables ---
 

@@ -26,7 +26,11 @@ from tests.tiers.environments import ENVIRONMENTS  # noqa: E402
 # Its tests have an environment of their own.
 collect_ignore = [
     folder
-    for folder, framework in (("pytorch", "torch"), ("with_jax", "jax"))
+    for folder, framework in (
+        ("pytorch", "torch"),
+        ("with_jax", "jax"),
+        ("with_mxnet", "mxnet"),
+    )
     if not importlib.util.find_spec(framework)
 ]
 

@@ -14,8 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RUN_ELSEWHERE = {
     "README.md": "tests/unit/test_docs.py",
     "docs/jax.md": "tests/with_jax/test_documented.py",
+    "docs/mxnet.md": "tests/with_mxnet/test_documented.py",
     "docs/keras_guide.md": "tests/keras/test_guide.py",
     "docs/api/jax.md": "tests/with_jax/test_documented.py",
+    "docs/api/mxnet.md": "tests/with_mxnet/test_documented.py",
     "docs/api/torch.md": "tests/pytorch/test_documented.py",
     "docs/engines/mpi.md": "tests/engines/test_page.py",
     "docs/engines/ray.md": "tests/engines/test_page.py",
@@ -91,6 +93,15 @@ def jax_examples() -> list[Example]:
     """
     jax = importlib.import_module("keras_ring.jax")
     return _examples("jax", jax, own_names(jax))
+
+
+def mxnet_examples() -> list[Example]:
+    """Returns the examples of the names that only `keras_ring.mxnet` has.
+
+    They need MXNet.
+    """
+    mxnet = importlib.import_module("keras_ring.mxnet")
+    return _examples("mxnet", mxnet, own_names(mxnet))
 
 
 def own_names(package: ModuleType) -> list[str]:

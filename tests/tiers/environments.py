@@ -45,5 +45,6 @@ ENVIRONMENTS = {
         Environment("keras2", ".venv-tf215", 200.0, is_only=False),
         Environment("pytorch", ".venv-torch", 120.0, is_only=True),
         Environment("with_jax", ".venv-jax", 80.0, is_only=True),
+        Environment("with_mxnet", ".venv-mxnet", 30.0, is_only=True),
     )
 }

@@ -78,6 +78,7 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "requirements-docs.txt": NONE,
     "requirements-torch.txt": NONE,
     "requirements-jax.txt": NONE,
+    "requirements-mxnet.txt": NONE,
     "README.md": frozenset({"examples"}),
     ".ci/landed": NONE,
     ".gitignore": NONE,

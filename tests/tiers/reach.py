@@ -78,7 +78,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         ),
     ),
     "pytorch": (*_KERAS, "torch", "core", "csrc/capi"),
-    "with_jax": ("jax", "xla_ops", "core", "csrc/capi"),
+    "with_jax": (*_KERAS, "jax", "xla_ops", "core", "csrc/capi"),
+    "with_mxnet": ("mxnet", "core"),
 }
 # A room, and one that it imports in jobs of another kind alone.
 _RARELY = {
@@ -109,6 +110,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "requirements-tf215.txt": ("tests/keras2",),
     "requirements-torch.txt": ("tests/pytorch",),
     "requirements-jax.txt": ("tests/with_jax",),
+    "requirements-mxnet.txt": ("tests/with_mxnet",),
     "examples/": (),
     "deploy/": ("deploy",),
     "benchmarks/": ("benchmarks",),

@@ -191,13 +191,15 @@ def test_an_adapter_runs_in_the_environment_of_its_framework():
     plan = names(lanes.gate(["keras_ring/jax/optimizer.py"], 1), Lane)
     assert plan[plan.index("with_jax") - 1] == "environment-with_jax"
     assert "pytorch" not in plan and "keras2" not in plan
+    plan = names(lanes.gate(["keras_ring/mxnet/trainer.py"], 1), Lane)
+    assert plan[plan.index("with_mxnet") - 1] == "environment-with_mxnet"
     both = {"environment-keras2", "keras2", "environment-pytorch", "pytorch"}
     assert both <= {*names(lanes.gate(["csrc/capi/gpus.cc"], 1), Lane)}
     files = selection.python_files(["csrc/capi/gpus.cc"], 1).chosen
     assert not [
         file
         for file in files
-        if file.startswith(("keras2", "pytorch", "with_jax"))
+        if file.startswith(("keras2", "pytorch", "with_"))
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import keras_ring as kr
-from keras_ring import core, jax, torch
+from keras_ring import core, jax, mxnet, torch
 from tests.documented import own_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,6 +244,7 @@ def test_the_reference_has_each_public_name_once():
         *public(),
         *of(core),
         *of(jax),
+        *of(mxnet),
         *of(torch),
         "ray.run",
     }
