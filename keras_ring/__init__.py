@@ -114,6 +114,8 @@ if TYPE_CHECKING:
         size_op,
     )
 
+# Modules that programs of Keras use.
+_OF_KERAS = ("callbacks", "checkpoint", "data", "schedules")
 # The module of each public name. If the value is None, the name is a module.
 _HOMES = {
     "callbacks": None,
@@ -300,6 +302,9 @@ def __getattr__(name: str) -> Any:
             f"module 'keras_ring' has no attribute '{name}'{why}"
         )
     home = _HOMES[name]
+    if (home or "").startswith("keras.") or name in _OF_KERAS:
+        # The job may be one that `keras_ring.torch` or another has started.
+        importlib.import_module("keras_ring.job")
     try:
         module = importlib.import_module(f"keras_ring.{home or name}")
     except ModuleNotFoundError as error:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from keras_ring.core import topology
+
 Step = Callable[[], None]
 
 _before_start: list[Step] = []
@@ -20,21 +22,27 @@ def before_start(step: Step) -> None:
 
     Args:
         step: Function that raises an error if this process must not start.
-            Registering it again has no effect.
+            It is called now if there is a job already, which another
+            framework of the program has started. Registering it again has no
+            effect.
     """
     if step not in _before_start:
         _before_start.append(step)
+        if topology.is_initialized():
+            step()
 
 
 def on_start(step: Step) -> None:
     """Registers a function to call whenever a job has started.
 
     Args:
-        step: Function that may use the topology. Registering it again has no
-            effect.
+        step: Function that may use the topology. It is called now if a job
+            has started already. Registering it again has no effect.
     """
     if step not in _on_start:
         _on_start.append(step)
+        if topology.is_initialized():
+            step()
 
 
 def before_end(step: Step) -> None:

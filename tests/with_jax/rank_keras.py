@@ -175,6 +175,24 @@ def drifted():
     return ""
 
 
+def of_another_binding():
+    """Returns what a plain optimizer is told in a job that `kr` began not."""
+    import keras_ring.jax
+
+    keras_ring.jax.init()
+    model = make()
+    model.compile(kr.DistributedOptimizer("sgd"), Squares())
+    kr.broadcast_model(model)
+    model.fit(*share(*data()), verbose=0)
+    model = make()
+    model.compile("sgd", Squares())
+    try:
+        model.fit(*share(*data()), verbose=0)
+    except KerasRingError as error:
+        return type(error).__name__
+    return ""
+
+
 def traces():
     """Returns how often steps were traced, and whether input is counted."""
     init()

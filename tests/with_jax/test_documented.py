@@ -15,7 +15,7 @@ def test_examples(tmp_path):
         for code in blocks((ROOT / page).read_text(), "python")
     ]
     assert len(examples) == 7
-    assert len(of_pages) == 2
+    assert len(of_pages) == 3
     assert {*rank_documented.THEN} <= {name for name, _ in examples}
     failed = run_ranks(
         rank_documented.run,

@@ -2,6 +2,7 @@
 
 from tests.backends import cases
 from tests.backends.cases import job, trained
+from tests.harness import run_ranks
 from tests.with_jax import rank_keras
 
 __all__ = ["job", "trained"]
@@ -27,6 +28,10 @@ class TestKeras(cases.KerasCases):
             assert last == first
             assert counted["samples"] == 3 * rows
             assert counted["fit_steps"] == 3 * -(-rows // 8)
+
+    def test_a_job_that_another_binding_has_begun(self):
+        result = run_ranks(rank_keras.of_another_binding, 2, fresh=True)
+        assert result.values == ["LocalUpdateError"] * 2
 
     def test_mixed_precision(self, job):
         for same, learns in job("bfloat16"):

@@ -75,10 +75,10 @@ def a_framework_that_comes_later(first):
 def another_backend():
     """Returns what is said of training where Keras has another backend."""
 
-    def say_jax():
-        sys.modules["keras"].backend.backend = lambda: "jax"
+    def say_openvino():
+        sys.modules["keras"].backend.backend = lambda: "openvino"
 
-    import_hooks.frameworks.after("keras", say_jax)
+    import_hooks.frameworks.after("keras", say_openvino)
     import keras
 
     kr.init()

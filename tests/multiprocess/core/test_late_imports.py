@@ -28,7 +28,7 @@ def test_another_backend_is_told_where_it_trains():
     for told in run_ranks(rank.another_backend, 2, fresh=True).values:
         assert len(told) == 3
         for text in told:
-            assert text.startswith("Keras runs on 'jax' here")
+            assert text.startswith("Keras runs on 'openvino' here")
 
 
 def test_errors_are_those_of_tensorflow_as_well():
