@@ -114,6 +114,8 @@ if TYPE_CHECKING:
         size_op,
     )
 
+# Collectives without tensors, which the core has as well.
+_OF_NO_TENSORS = ("barrier", "join")
 # Modules that programs of Keras use.
 _OF_KERAS = ("callbacks", "checkpoint", "data", "schedules")
 # The module of each public name. If the value is None, the name is a module.
@@ -308,7 +310,10 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(f"keras_ring.{home or name}")
     except ModuleNotFoundError as error:
-        raise _native.without_tensorflow(error) from None
+        if name not in _OF_NO_TENSORS:
+            raise _native.without_tensorflow(error) from None
+        # A program of Keras on another framework.
+        module = importlib.import_module("keras_ring.core")
     value = getattr(module, name) if home else module
     globals()[name] = value
     return value

@@ -474,5 +474,6 @@ def imported():
     model.compile(kr.DistributedOptimizer("sgd"), Squares())
     kr.broadcast_model(model)
     model.fit(*share(*data()), verbose=0)
+    kr.barrier()
     others = {"tensorflow", "jax", "torch"} - {keras.backend.backend()}
     return sorted(others & set(sys.modules))
