@@ -294,9 +294,14 @@ scale: test-cpp
 	  build/core/benchmarks/rendezvous_benchmark docs/scale.md
 
 # Ranks against one process: weights after 30 steps, and metrics.
-parity: $(VENV)/.installed $(VENV_TF215)/.installed
+parity: $(VENV)/.installed $(VENV_TF215)/.installed \
+  $(VENV_TORCH)/.installed $(VENV_JAX)/.installed
 	$(BIN)/python -m tests.keras.parity
 	$(BIN)/python -m tests.keras.metric_table
+	KERAS_BACKEND=torch PYTHONSAFEPATH=1 \
+	  $(BIN_TORCH)/python tests/backends/parity.py
+	KERAS_BACKEND=jax PYTHONSAFEPATH=1 \
+	  $(BIN_JAX)/python tests/backends/parity.py
 	PYTHONSAFEPATH=1 $(BIN_TF215)/python tests/keras2/parity.py
 
 # --- Other ---

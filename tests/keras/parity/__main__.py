@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 from tests.keras.parity.cases import CASES
 from tests.keras.parity.comparison import compare
-from tests.keras.parity.models import STEPS
+from tests.keras.parity.models import BACKEND, STEPS
 
 
 def main():
@@ -23,8 +23,9 @@ def main():
     ]
     rows = compare(cases, arguments.ranks)
     print(
-        f"{arguments.ranks} ranks against one process on the whole batch: the "
-        f"largest relative difference of weights after {STEPS} steps\n"
+        f"{BACKEND}, {arguments.ranks} ranks against one process on the whole "
+        f"batch: the largest relative difference of weights after {STEPS} "
+        "steps\n"
     )
     print(
         tabulate(

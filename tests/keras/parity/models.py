@@ -1,14 +1,18 @@
 """What the cases train, and on what."""
 
+import importlib
 import os
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model import seeds
+
+BACKEND = keras.backend.backend()
+# What some of the cases are programs of.
+tf = importlib.import_module("tensorflow") if BACKEND == "tensorflow" else None
 
 STEPS, BATCH_SIZE = 30, 16
 WIDTH, CLASSES, WORDS = 10, 4, 12

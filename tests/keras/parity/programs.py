@@ -6,12 +6,11 @@ import tempfile
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 import keras_ring as kr
 from tests.keras.parity import models
 from tests.keras.parity.fitting import distributed, fit, momentum, shard
-from tests.keras.parity.models import BATCH_SIZE, STEPS
+from tests.keras.parity.models import BATCH_SIZE, STEPS, tf
 
 
 def parts(data, count):
@@ -253,16 +252,16 @@ def warm_up():
     model = compiled(keras.optimizers.SGD(peak, momentum=0.9))
     steps = STEPS // 3
 
-    def learning_rate(batch, logs):
-        step = int(model.optimizer.iterations)
-        done = min(1.0, step / (epochs * steps - 1))
-        # Two ranks begin with half of it.
-        model.optimizer.learning_rate = peak * (0.5 + 0.5 * done)
+    class LearningRate(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            # On JAX, variables have values where `self.model` was asked for.
+            optimizer = self.model.optimizer
+            done = min(1.0, int(optimizer.iterations) / (epochs * steps - 1))
+            # Two ranks begin with half of it.
+            optimizer.learning_rate = peak * (0.5 + 0.5 * done)
 
     if kr.size() == 1:
-        callback = keras.callbacks.LambdaCallback(
-            on_train_batch_begin=learning_rate
-        )
+        callback = LearningRate()
     else:
         callback = kr.callbacks.LearningRateWarmupCallback(
             peak, epochs, momentum_correction=False

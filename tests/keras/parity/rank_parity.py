@@ -9,7 +9,7 @@ import numpy as np
 
 import keras_ring as kr
 from tests.keras.parity.cases import CASES
-from tests.keras2.counting import Counted
+from tests.keras.parity.counting import Counted
 
 
 @dataclasses.dataclass(frozen=True)
