@@ -104,6 +104,7 @@ class KerasCases:
             assert apart.startswith("ConsistencyError: The ranks begin")
             assert drifted.startswith("ConsistencyError: The ranks do not")
             assert "kernel" in drifted
+            assert "cannot be added up over ranks" in told["metric"]
 
     def test_an_interrupted_training_goes_on(self, job):
         """With the same random numbers."""

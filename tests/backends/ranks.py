@@ -51,6 +51,21 @@ class Squares(keras.losses.Loss):
         return ((y_true - y_pred) ** 2).sum() / count
 
 
+class Largest(keras.metrics.Metric):
+    """A metric whose state is declared as a sum, and is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = self.add_variable((), "zeros", name="largest")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        found = keras.ops.max(y_pred)
+        self.largest.assign(keras.ops.maximum(self.largest, found))
+
+    def result(self):
+        return keras.ops.convert_to_tensor(self.largest)
+
+
 @keras.saving.register_keras_serializable("tests")
 class Exact(keras.layers.Layer):
     """A dense layer in float64: operations of Keras round to float32."""
@@ -178,6 +193,11 @@ def mistakes():
     apart = make()
     apart.compile(kr.DistributedOptimizer("sgd"), "mse")
     note("apart", lambda: apart.fit(x, y, verbose=0))
+    largest = make()
+    largest.compile(kr.DistributedOptimizer("sgd"), "mse", metrics=[Largest()])
+    kr.broadcast_model(largest)
+    average = [kr.callbacks.MetricAverageCallback()]
+    note("metric", lambda: largest.fit(x, y, verbose=0, callbacks=average))
     same = make()
     same.compile(kr.DistributedOptimizer("sgd"), "mse")
     kr.broadcast_model(same)

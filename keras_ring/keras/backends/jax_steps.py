@@ -142,7 +142,8 @@ def value_of(variable: Variable) -> Any:
         if tracing.has_value(value):
             return value
     step = scope.current().step
-    if step is not None:
+    # What was assigned outside of the step comes first.
+    if step is not None and variable._value is None:
         value = step.value_of(variable)
         if tracing.has_value(value):
             return value
