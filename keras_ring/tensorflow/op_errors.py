@@ -15,8 +15,9 @@ import tensorflow as tf
 from keras_ring.core import failures, last_exception
 from keras_ring.protocol.error_text import cause
 
-# The error of an operation whose arguments have the wrong shape.
-InvalidArgumentError = tf.errors.InvalidArgumentError
+# The error of an operation whose arguments have the wrong shape. A class of our
+# own, below, has the name that TensorFlow gives to this one.
+InvalidArgument = tf.errors.InvalidArgumentError
 
 _HOOKED = "_keras_ring_hooked"
 _NOTED = "_keras_ring_noted"

@@ -57,7 +57,7 @@ _OF_SHAPES = (
     IndexError,
     TypeError,
     ValueError,
-    op_errors.InvalidArgumentError,
+    op_errors.InvalidArgument,
 )
 
 
