@@ -353,10 +353,10 @@ TEST_F(HostGroupTest, AGuestWithoutDescriptorsFailsAll) {
         ReadFull(links[0], invitation, sizeof(invitation), Soon()).ok());
     Result<Socket> leader = ConnectLocal(invitation + 1, Soon());
     ASSERT_TRUE(leader.ok()) << leader.status().ToString();
-    const int32_t index = 1;
+    const int32_t own = 1;
     char verdict = 0;
     EXPECT_TRUE(WriteFull(*leader, invitation + 41, 32, Soon()).ok());
-    EXPECT_TRUE(WriteFull(*leader, &index, sizeof(index), Soon()).ok());
+    EXPECT_TRUE(WriteFull(*leader, &own, sizeof(own), Soon()).ok());
     EXPECT_TRUE(WriteFull(links[0], &verdict, 1, Soon()).ok());
     there = true;
     (void)ReadFull(links[0], &verdict, 1, Soon());
