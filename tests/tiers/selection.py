@@ -1,6 +1,9 @@
 """Which Python tests the gate runs, and which C++ tests it sanitizes."""
 
+import random
+import re
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from tests.tiers import durations, reach
 from tests.tiers.draw import Drawn, draw
@@ -9,6 +12,8 @@ from tests.tiers.environments import ENVIRONMENTS
 # Seconds of tests, of two workers or two cores together.
 PYTHON_BUDGET = 1000.0
 SANITIZER_BUDGET = 240.0
+# How CMake ends the name of a C++ test that runs in parts.
+_PART = re.compile(r"_\d+_of_\d+$")
 
 
 def _files(folder: str | None) -> list[str]:
@@ -49,7 +54,10 @@ def python_files(
 
 
 def cpp_tests(paths: Iterable[str] | None, seed: int, flavour: str) -> Drawn:
-    """Draws C++ tests for a sanitizer. Those that are new always run.
+    """Draws C++ tests for a sanitizer. Those that are new or changed run.
+
+    The lane without sanitizers has another compiler, so that a changed test
+    is compiled here or nowhere. Of one that runs in parts, one part runs.
 
     Args:
         paths: What has changed; None if it cannot be told.
@@ -64,4 +72,24 @@ def cpp_tests(paths: Iterable[str] | None, seed: int, flavour: str) -> Drawn:
         known,
         SANITIZER_BUDGET,
         seed,
+        _changed_cpp_tests(known, changed or (), seed),
     )
+
+
+def _changed_cpp_tests(
+    names: Iterable[str], paths: Iterable[str], seed: int
+) -> set[str]:
+    parts: dict[str, list[str]] = {}
+    for name in sorted(names):
+        parts.setdefault(_PART.sub("", name), []).append(name)
+    changed = {
+        PurePath(path).stem
+        for path in paths
+        if path.startswith("tests/cpp/") and path.endswith(".cc")
+    }
+    generator = random.Random(seed)
+    return {
+        generator.choice(of_file)
+        for file, of_file in parts.items()
+        if file in changed
+    }

@@ -209,6 +209,7 @@ def test_the_core_runs_what_sanitizes_it():
     assert "package" in names(plan, Skipped)
 
 
+CHANGED_CPP_TESTS = ("comm/host_group_test.cc", "control/controller_test.cc")
 # Tells the tests of a build, and notes what it is called with.
 TOOL = """#!/bin/sh
 echo "$(basename "$0") $*" >>{calls}
@@ -274,6 +275,16 @@ def test_a_changed_test_runs_whatever_it_takes():
     for seed in range(5):
         files = selection.python_files([path], seed).chosen
         assert "keras/test_parity.py" in files
+
+
+@pytest.mark.parametrize("flavour", ["asan", "tsan"])
+def test_a_changed_cpp_test_is_sanitized_whatever_it_takes(flavour):
+    paths = [f"tests/cpp/{name}" for name in CHANGED_CPP_TESTS]
+    every = [path.as_posix() for path in (ROOT / "csrc").rglob("*.cc")]
+    for seed in range(5):
+        chosen = selection.cpp_tests([*paths, *every], seed, flavour).chosen
+        assert "host_group_test" in chosen
+        assert [name for name in chosen if name.startswith("controller_test_")]
 
 
 def test_in_doubt_all_lanes_run():
