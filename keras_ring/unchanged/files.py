@@ -12,6 +12,7 @@ import fcntl
 import functools
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 def install() -> None:
     """Changes functions that save models, and observes other writes."""
+    # In its first call it opens files under a lock, and each that is opened
+    # from now on would make it be called (`paths.is_of_one_rank`).
+    tempfile.gettempdir()
     hooks.subscribe(
         events.MODEL_SAVED,
         _written_once,
