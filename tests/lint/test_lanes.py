@@ -17,7 +17,11 @@ PROTOCOLS = {
         "lanes/steps",
         (
             ("lanes/keras2_steps", "lanes/keras2_functions"),
-            ("lanes/keras3_steps", "lanes/keras3_functions"),
+            (
+                "lanes/keras3_steps",
+                "lanes/keras3_functions",
+                "lanes/keras3_models",
+            ),
         ),
     ),
     "Backend": (
@@ -77,7 +81,9 @@ def _members(files: tuple[str, ...]) -> dict[str, ast.stmt]:
     ]
     for other in others:
         functions = _public(other)
-        found |= {name: functions[name] for name in exported[0]}
+        found |= {
+            name: functions[name] for name in exported[0] if name in functions
+        }
     return found
 
 

@@ -26,7 +26,7 @@ from keras_ring._typing import (
     Tensor,
 )
 from keras_ring.keras.backends import backend
-from keras_ring.keras.lanes import deterministic_random, layer_functions
+from keras_ring.keras.lanes import deterministic_random
 from keras_ring.keras.lanes.batch_source import (
     Shortened,
     Source,
@@ -38,10 +38,23 @@ from keras_ring.keras.lanes.keras3_functions import (
     mask_of,
     set_mask,
 )
-from keras_ring.keras.lanes.keras3_functions import is_of_keras as _is_of_keras
+from keras_ring.keras.lanes.keras3_models import (
+    has_known_layers,
+    has_own_metrics,
+    is_own_test_step,
+    is_own_train_step,
+)
 from keras_ring.keras.lanes.patching import replaced
 
-__all__ = ["is_by_rows", "mask_of", "set_mask"]
+__all__ = [
+    "has_known_layers",
+    "has_own_metrics",
+    "is_by_rows",
+    "is_own_test_step",
+    "is_own_train_step",
+    "mask_of",
+    "set_mask",
+]
 
 _ITERATOR = trainer_module.TFEpochIterator
 BATCH_NORMALIZATION = keras.layers.BatchNormalization
@@ -126,24 +139,6 @@ class BatchIterator:
 numbers_of_rank = deterministic_random.graph_seed
 
 
-def is_own_train_step(model: Model) -> bool:
-    """Returns whether a model overrides `train_step` or `compute_loss`."""
-    return any(
-        getattr(type(model), name, None) is not getattr(keras.Model, name)
-        for name in ("train_step", "compute_loss", "_compute_loss")
-    )
-
-
-def is_own_test_step(model: Model) -> bool:
-    is_own = type(model).test_step is not keras.Model.test_step
-    return is_own or has_own_metrics(model)
-
-
-def has_own_metrics(model: Model) -> bool:
-    """Returns whether a model overrides `compute_metrics`."""
-    return type(model).compute_metrics is not keras.Model.compute_metrics
-
-
 def read_nothing(wanted: dict[str, Any]) -> None:
     """Makes the iterator over batches that `fit` would make, and reads none.
 
@@ -183,21 +178,3 @@ def without_chance(rows: deterministic_random.Rows | None) -> Iterator[None]:
 def has_known_losses(model: Model) -> bool:
     del model
     return True
-
-
-def has_known_layers(model: Model) -> bool:
-    layers = model._flatten_layers()
-    # Operations such as `keras.ops.mean`, in a functional model.
-    operations = [
-        operation
-        for layer in layers
-        for operation in getattr(layer, "operations", ())
-    ]
-    if not all(isinstance(each, keras.layers.Layer) for each in operations):
-        return False
-    return all(
-        _is_of_keras(type(layer))
-        and not isinstance(layer, keras.layers.Lambda)
-        and layer_functions.are_known(layer)
-        for layer in layers
-    )
