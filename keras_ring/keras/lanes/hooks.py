@@ -10,7 +10,13 @@ from typing import Any
 
 from keras_ring.keras.backends.which import framework, is_keras2
 from keras_ring.keras.lanes import optimizer_events, python_events
-from keras_ring.keras.lanes.binding import Absent, Bound, HookPoint, Table
+from keras_ring.keras.lanes.binding import (
+    Absent,
+    Binding,
+    Bound,
+    HookPoint,
+    Table,
+)
 from keras_ring.keras.lanes.events import Event
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.lanes.wrapping import wrap
@@ -29,12 +35,21 @@ elif framework() == "jax":
 else:
     from keras_ring.keras.lanes.torch_events import TABLE as _framework
 
-_TABLE: Table = {
-    **python_events.TABLE,
-    **optimizer_events.TABLE,
-    **_framework,
-    **_lane,
-}
+
+def _merged(*tables: Table) -> Table:
+    """Returns the bindings of several tables, which may share events."""
+    merged: dict[Event, Binding] = {}
+    for table in tables:
+        for event, binding in table.items():
+            before = merged.get(event, ())
+            if isinstance(before, Absent) or isinstance(binding, Absent):
+                merged[event] = binding
+            else:
+                merged[event] = before + binding
+    return merged
+
+
+_TABLE = _merged(python_events.TABLE, optimizer_events.TABLE, _framework, _lane)
 
 
 def subscribe(

@@ -19,14 +19,7 @@ TABLE: Table = {
             "pathlib:Path.mkdir, touch, unlink, rmdir, rename, replace, "
             "symlink_to, hardlink_to"
         ),
-        Bound(
-            "tensorflow:io.gfile.mkdir, makedirs, remove, rmtree, rename, copy"
-        ),
     ),
-    events.RANK_ASKED: (
-        Bound(
-            "keras_ring:rank, local_rank, cross_rank, rank_op, local_rank_op"
-        ),
-    ),
+    events.RANK_ASKED: (Bound("keras_ring:rank, local_rank, cross_rank"),),
     events.INPUT_ASKED: (Bound("builtins:input"),),
 }

@@ -45,6 +45,12 @@ def _calls() -> Iterator[HookPoint]:
 
 
 TABLE: Table = {
+    events.PATH_CHANGED: (
+        Bound(
+            "tensorflow:io.gfile.mkdir, makedirs, remove, rmtree, rename, copy"
+        ),
+    ),
+    events.RANK_ASKED: (Bound("keras_ring:rank_op, local_rank_op"),),
     events.KERNEL_CALLED: (
         # The module itself is not changed: gradients use it, too.
         Bound("tensorflow.python.ops.nn_ops:gen_nn_ops"),
