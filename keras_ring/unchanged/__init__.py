@@ -1,6 +1,8 @@
 """Trains a program that was written for one process, unchanged, on all ranks.
 
-activation      start: the job, seeds and all hooks below
+activation      start: the job, seeds and all hooks
+tensorflow_hooks  all hooks into a program of TensorFlow
+portable        the same on any framework, by `fit` alone
 settings        settings of `--auto`
 script          line of the program that the caller runs in
 data_passes     current pass over data, of `fit` or `evaluate`

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from keras_ring._typing import Model, Structure
 from keras_ring.keras import scope
 from keras_ring.keras.agreement import data_parts
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.optimizer.mixin import distributed_settings
-from keras_ring.unchanged.batch_digests import Digests
+
+if TYPE_CHECKING:
+    from keras_ring.unchanged.batch_digests import Digests
 
 
 class Pass:

@@ -43,11 +43,14 @@ def _check_tensorflow() -> None:
 
 
 def _follow_imports() -> None:
-    import_hooks.frameworks.when_idle(_install)
+    import_hooks.frameworks.when_idle(make_changes)
 
 
-def _install() -> None:
-    """Makes the changes in TensorFlow and Keras, if they are imported."""
+def make_changes() -> None:
+    """Makes the changes in TensorFlow and Keras, if they are imported.
+
+    To do it again changes nothing.
+    """
     if not topology.is_initialized():
         return
     tensorflow = sys.modules.get("tensorflow")
