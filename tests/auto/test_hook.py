@@ -44,6 +44,7 @@ MODULES = {
         class Dense:
             pass
         """,
+    "torch/__init__.py": "",
     "tf_keras/__init__.py": """
         import tensorflow
         IS_COMPLETE = True
@@ -171,6 +172,22 @@ def test_it_starts_nothing_in_other_programs(program):
     assert program.started == []
     assert done.stdout.splitlines()[1] == "False"
     assert "tensorflow" not in done.stdout
+
+
+def test_a_program_without_keras_is_told_of(program):
+    told = "this program has imported torch and no Keras: each rank has done"
+    for text, rank, expected in (
+        ("import torch", "0", True),
+        ("import torch", "1", False),
+        ("import torch, keras", "0", False),
+        ("import keras", "0", False),
+        ("import importlib.util as u; u.find_spec('torch')", "0", False),
+    ):
+        done = program.python(
+            text, check=False, KERAS_RING_RANK=rank, KERAS_RING_ERROR_FILE=""
+        )
+        assert done.returncode == 0, done.stderr
+        assert (told in done.stderr) == expected, (text, rank)
 
 
 def test_its_own_modules_are_few(program):

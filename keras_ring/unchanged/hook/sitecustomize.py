@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 _TENSORFLOW = "tensorflow"
 _KERAS = ("keras", "tf_keras")
+_OTHERS = ("torch", "jax", "mxnet")
 # The `keras-ring` command itself, which a rank may run.
 _COMMAND = "keras_ring.launch.cli.cli"
 
@@ -40,6 +41,8 @@ class _Finder:
         # Threads, and the module for which they ask the other finders.
         self._asking: set[tuple[int, str]] = set()
         self._begun = False
+        # Whether the end of the program is followed.
+        self._tells = False
         self._failure: BaseException | None = None
 
     def find_spec(
@@ -49,6 +52,11 @@ class _Finder:
         target: "ModuleType | None" = None,
     ) -> "ModuleSpec | None":
         """Returns the spec of the other finders, and follows its import."""
+        if fullname in _OTHERS and not self._tells:
+            self._tells = True
+            import atexit
+
+            atexit.register(_tell_of_nothing)
         if fullname != _TENSORFLOW and fullname not in _KERAS:
             return None
         question = (_thread.get_ident(), fullname)
@@ -161,6 +169,23 @@ def _starting() -> "ModuleType":
             f"{sys.executable} does not have: install it there, or run the "
             "Python that has it."
         ) from None
+
+
+def _tell_of_nothing() -> None:
+    """Tells, at the end, of a program that has a framework and no Keras.
+
+    Nothing has divided its work.
+    """
+    found = [each for each in _OTHERS if each in sys.modules]
+    if not found or any(each in sys.modules for each in _KERAS):
+        return
+    if os.environ.get("KERAS_RING_RANK", "0") == "0":
+        sys.stderr.write(
+            "keras_ring: WARNING: --auto trains models of Keras, and this "
+            f"program has imported {found[0]} and no Keras: each rank has done "
+            "all of its work. For a loop of its own, see keras_ring."
+            f"{found[0]}.\n"
+        )
 
 
 def _next() -> None:
