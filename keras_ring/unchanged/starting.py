@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from keras_ring import errors
 from keras_ring.protocol import contract
@@ -29,7 +28,7 @@ def start() -> None:
     with `KERAS_RING_AUTO=0`, does nothing.
 
     Raises:
-        AutoError: If Keras does not compute with TensorFlow.
+        AutoError: If a setting is for another framework than that of Keras.
         ConfigurationError: If another program of this rank has called this
             before and has not started this one.
     """
@@ -41,27 +40,11 @@ def start() -> None:
     try:
         if _is_worker() or not _claim():
             return
-        _require_tensorflow()
         from keras_ring.unchanged.activation import activate
 
         activate()
     finally:
         _forget()
-
-
-def _require_tensorflow() -> None:
-    # The program has imported it, or only TensorFlow.
-    keras: Any = sys.modules.get("keras")
-    found = keras.backend.backend() if hasattr(keras, "backend") else None
-    if found not in (None, "tensorflow"):
-        raise errors.AutoError(
-            f"Keras runs on {found!r} here, and `--auto` trains programs "
-            "on TensorFlow alone. Give the program the lines itself: "
-            "`kr.init()`, `x, y = kr.data.shard((x, y))`, "
-            "`kr.DistributedOptimizer(optimizer)`, and in `fit` the callbacks "
-            "`kr.callbacks.BroadcastGlobalVariablesCallback()` and "
-            "`MetricAverageCallback()`; or set KERAS_BACKEND=tensorflow."
-        )
 
 
 def _forget() -> None:

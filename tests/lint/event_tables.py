@@ -15,7 +15,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = _ROOT / "keras_ring"
 _LANES = "keras/lanes"
 _SHARED = ("python_events", "optimizer_events")
-_FRAMEWORKS = ("tensorflow_events", "torch_events", "jax_events")
+FRAMEWORKS = ("tensorflow_events", "torch_events", "jax_events")
 _ALIKE = "keras_events"
 LANES = {"Keras 3": "keras3_events", "Keras 2": "keras2_events"}
 
@@ -103,7 +103,7 @@ def lane(module: str) -> dict[str, list[str] | str]:
     """Returns all tables that are used together with that of a lane."""
     found = {key: each for name in _SHARED for key, each in table(name).items()}
     # A program has one of these; some events are bound by each.
-    for name in _FRAMEWORKS:
+    for name in FRAMEWORKS:
         for key, each in table(name).items():
             found[key] = [*found.get(key, ()), *each]
     return found | table(module)
@@ -213,4 +213,4 @@ def markdown() -> str:
 def _bound(binding: list[str] | str) -> str:
     if isinstance(binding, str):
         return f"none ({binding})"
-    return "; ".join(map(shown, binding))
+    return "; ".join(dict.fromkeys(map(shown, binding)))

@@ -1,5 +1,6 @@
 """Events, the tables that bind them, and what subscribes fit together."""
 
+import ast
 import re
 from collections import defaultdict
 
@@ -26,12 +27,10 @@ def test_a_lane_binds_each_event_or_says_why_not(module):
 
 
 def test_an_event_is_bound_in_one_table_of_those_that_both_lanes_use():
-    shared = [
-        event_tables.table(name)
-        for name in ("keras_events", "python_events", "tensorflow_events")
-    ]
-    names = [constant for each in shared for constant in each]
-    assert len(names) == len(set(names))
+    alike = event_tables.table("keras_events").keys()
+    # A framework may have more functions of an event of Python.
+    for name in ("python_events", *event_tables.FRAMEWORKS):
+        assert not alike & event_tables.table(name).keys(), name
 
 
 def test_each_event_has_a_subscriber():
@@ -42,13 +41,20 @@ def test_a_ring_is_one_that_there_is():
     assert {each.ring for each in SUBSCRIPTIONS} <= {*event_tables.rings()}
 
 
-def orders(module):
-    """Returns the wrappers of each function that has several, from outside."""
+def orders(module, without):
+    """Returns the wrappers of each function that has several, from outside.
+
+    Args:
+        module: The module of a lane's table.
+        without: Paths of files that subscribe in other programs.
+    """
     by_function = defaultdict(list)
     for event, functions in event_tables.lane(module).items():
         for function in functions if isinstance(functions, list) else ():
             by_function[function] += [
-                each for each in SUBSCRIPTIONS if each.event == event
+                each
+                for each in SUBSCRIPTIONS
+                if each.event == event and each.path not in without
             ]
     rings = event_tables.rings()
     return {
@@ -84,6 +90,8 @@ ORDERS = {
         "JOB keras/fit/one_writer.py",
     ],
 }
+# The modules of the hooks of `--auto`.
+ON_TENSORFLOW, ON_ANY = "tensorflow_hooks", "portable/portable_hooks"
 OF_KERAS_3 = {
     "`BatchNormalization._moments`": [
         "UNCHANGED unchanged/training.py",
@@ -92,17 +100,36 @@ OF_KERAS_3 = {
 }
 
 
+def hooked_by(module):
+    """Returns the paths whose hooks a module of `--auto` installs."""
+    tree = ast.parse(
+        (event_tables.PACKAGE / f"unchanged/{module}.py").read_text()
+    )
+    return {
+        f"{node.module.replace('.', '/')}/{each.name}.py".partition("/")[2]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+
+
 def test_the_rings_give_these_orders():
-    assert orders("keras3_events") == ORDERS | OF_KERAS_3
-    assert orders("keras2_events") == ORDERS
+    others = hooked_by(ON_ANY) - hooked_by(ON_TENSORFLOW)
+    assert orders("keras3_events", others) == ORDERS | OF_KERAS_3
+    assert orders("keras2_events", others) == ORDERS
 
 
 def test_files_of_one_ring_never_meet_in_one_function():
-    for module in event_tables.LANES.values():
-        for found in orders(module).values():
-            files = dict.fromkeys(found)
-            rings = [each.partition(" ")[0] for each in files]
-            assert len(rings) == len(set(rings)), found
+    """A program has the hooks for TensorFlow or those for any framework."""
+    on_tensorflow, on_any = hooked_by(ON_TENSORFLOW), hooked_by(ON_ANY)
+    assert "unchanged/training.py" in on_tensorflow - on_any
+    assert "unchanged/portable/training.py" in on_any - on_tensorflow
+    for others in (on_any - on_tensorflow, on_tensorflow - on_any):
+        for module in event_tables.LANES.values():
+            for found in orders(module, others).values():
+                files = dict.fromkeys(found)
+                rings = [each.partition(" ")[0] for each in files]
+                assert len(rings) == len(set(rings)), found
 
 
 def test_what_is_shown_of_a_function():

@@ -50,6 +50,11 @@ PASS_BEGINS = Event("pass_begins", "a pass over the data begins")
 STEP_TRACED = Event("step_traced", "the training step of a model is traced")
 """Called with the model and its `train_step`; returns the function that Keras
 calls in its place."""
+STEP_RUN = Event(
+    "step_run",
+    "the training step of a model runs, or is traced, on PyTorch or JAX",
+)
+"""Its method takes the batch as the last argument."""
 STEP_MADE = Event("step_made", "Keras on JAX makes a function of a step")
 BATCHES_MADE = Event(
     "batches_made", "Keras on JAX makes an iterator for a pass over the data"
@@ -69,6 +74,9 @@ LOSS_CALLED = Event("loss_called", "Keras calls a loss of a compiled model")
 """Called in place of a loss, with the loss and its arguments, if it is not
 known that the loss computes each row by itself. In Keras 2 the masks are
 already applied to the weights then, and also still attached to the outputs."""
+LOSS_COMPUTED = Event(
+    "loss_computed", "a model computes its total loss on PyTorch or JAX"
+)
 LOSS_REDUCED = Event("loss_reduced", "a loss of rows is reduced to a scalar")
 """Called with the loss; a function that returns the scalar that it was divided
 by, or `None` if the loss is a sum; and a boolean, whether this divisor depends
@@ -112,6 +120,9 @@ SCALED_STATE_APPLIED = Event(
 )
 SCALED_PAIRS_APPLIED = Event(
     "scaled_pairs_applied", "a `LossScaleOptimizer` of Keras 2 applies pairs"
+)
+OPTIMIZER_MADE = Event(
+    "optimizer_made", "an optimizer of PyTorch itself is made"
 )
 ASSIGNED = Event("assigned", "a variable of TensorFlow gets a value")
 

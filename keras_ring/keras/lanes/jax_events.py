@@ -6,6 +6,8 @@ from keras_ring.keras.lanes import events
 from keras_ring.keras.lanes.binding import Bound, Table
 
 TABLE: Table = {
+    events.STEP_RUN: (Bound("keras:Model.train_step"),),
+    events.LOSS_COMPUTED: (Bound("keras:Model._compute_loss"),),
     events.STEP_MADE: (
         Bound("keras.src.backend.jax.trainer:JAXTrainer._make_function"),
     ),

@@ -1,0 +1,270 @@
+"""`fit` of a program for one process, on all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_ring._typing import Callback, Logs, Model, Tensor
+from keras_ring.core import arrays, topology
+from keras_ring.core.notices import count, say
+from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.agreement import same_batch
+from keras_ring.keras.agreement.same_data import require_same_arrays
+from keras_ring.keras.backends import backend
+from keras_ring.keras.callbacks.broadcast import (
+    BroadcastGlobalVariablesCallback,
+)
+from keras_ring.keras.fit import watching
+from keras_ring.keras.lanes import events, hooks, keras
+from keras_ring.keras.lanes.rings import Ring
+from keras_ring.keras.model import metric_state, model_optimizers, seeds
+from keras_ring.keras.model.sync_batch_normalization import (
+    counted_moments_of_all_ranks,
+)
+from keras_ring.keras.optimizer import weighted_losses
+from keras_ring.keras.optimizer.mixin import distributed_settings
+from keras_ring.keras.optimizer.optimizer import distribute_optimizer
+from keras_ring.keras.optimizer.reduction import ReductionSettings
+from keras_ring.unchanged import batch_watchers, data_passes, ending, script
+from keras_ring.unchanged.data_passes import Pass
+from keras_ring.unchanged.portable import (
+    all_rows,
+    parts,
+    refusals,
+    results,
+    row_check,
+    same_batches,
+)
+from keras_ring.unchanged.settings import AutoSettings
+
+_PURPOSE = "a program of one process trains on all ranks"
+
+
+def install(settings: AutoSettings) -> None:
+    """Changes the models of Keras. Calling it once is enough.
+
+    Args:
+        settings: The `AutoSettings` of the program.
+    """
+    weighted_losses.install(distributed_settings, whole_batches=True)
+    hooks.subscribe(
+        events.FIT_RUNS,
+        functools.partial(_on_all_ranks, settings=settings),
+        ring=Ring.UNCHANGED,
+        purpose=_PURPOSE,
+    )
+    hooks.subscribe(
+        events.STEP_RUN,
+        _of_rank,
+        ring=Ring.UNCHANGED,
+        purpose="a step is on this rank's part of a batch, with random numbers "
+        "of its own",
+    )
+    hooks.subscribe(
+        events.MOMENTS,
+        _moments,
+        ring=Ring.UNCHANGED,
+        purpose="moments are of the whole batch in steps on parts of it",
+    )
+
+
+def _on_all_ranks(
+    fit: Callable[..., Any], settings: AutoSettings
+) -> Callable[..., Any]:
+    parameters = inspect.signature(fit)
+
+    @functools.wraps(fit)
+    def fit_on_all_ranks(self: Model, *args: Any, **kwargs: Any) -> Any:
+        ending.note_training()
+        given = parameters.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        wanted = given.arguments
+        if data_passes.is_alone():
+            return fit(self, *args, **kwargs)
+        location = script.location()
+        if not data_passes.is_of_all_ranks(self, (wanted["x"], wanted["y"])):
+            say(
+                f"model {self.name!r}{location}: the program divides its data, "
+                "or has made its optimizer one of all ranks, so it is left "
+                "alone",
+                location=location,
+            )
+            with data_passes.alone():
+                return fit(self, *args, **kwargs)
+        refusals.check_model(self)
+        _distribute(self)
+        this = Pass(self, is_training=True)
+        this.is_split = True
+        this.digests = same_batches.Digests()
+        this.reads = _text_of(wanted)
+        say(f"fit: {this.reads}")
+        if settings.explain:
+            say("explained; nothing is trained, and the program ends here")
+            sys.exit(0)
+        _compare_arrays(wanted)
+        wanted["callbacks"] = _with_ours(wanted["callbacks"])
+        with data_passes.running(this):
+            history = fit(*given.args, **given.kwargs)
+        # After this, other ranks can read what rank 0 has written.
+        arrays.barrier(name="auto/fit/end", process_set=global_process_set)
+        return history
+
+    return fit_on_all_ranks
+
+
+def _distribute(model: Model) -> None:
+    """Makes the optimizers of a model average gradients over all ranks."""
+    location = script.location()
+    for optimizer in model_optimizers.optimizers_of(model).values():
+        if distributed_settings(optimizer) is None:
+            distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        say(
+            f"optimizer {type(inner).__name__} of model "
+            f"{model.name!r}{location}: gradients averaged over "
+            f"{topology.size()} ranks",
+            location=location,
+        )
+    num_norms = sum(
+        isinstance(layer, keras.layers.BatchNormalization)
+        for layer in model._flatten_layers()
+    )
+    what = "losses and metrics"
+    if num_norms:
+        what += f", and the moments of {count(num_norms, 'normalization')},"
+    say(
+        f"{what} of model {model.name!r}{location} are those of the whole "
+        "batch",
+        location=location,
+    )
+
+
+def _text_of(wanted: dict[str, Any]) -> str:
+    """Returns a text about the part of the data that a rank trains on."""
+    size = topology.size()
+    x = wanted["x"]
+    leaves = [leaf for leaf in backend.flatten(x) if hasattr(leaf, "shape")]
+    if not leaves:
+        return f"{type(x).__name__}; each batch is divided by rows"
+    rows = wanted["batch_size"] or 32
+    low, rest = divmod(rows, size)
+    divided = f"{size} x {low}" if not rest else f"{size} x {low} + {rest}"
+    samples = len(leaves[0])
+    about = "" if samples % size == 0 else "about "
+    return (
+        f"{count(samples, 'sample')}, {about}{samples / size:,.0f} each; batch "
+        f"{rows} = {divided}"
+    )
+
+
+def _compare_arrays(wanted: dict[str, Any]) -> None:
+    given = (wanted["x"], wanted["y"], wanted["sample_weight"])
+    leaves = [
+        leaf
+        for leaf in backend.flatten(given)
+        if isinstance(leaf, np.ndarray) and leaf.shape
+    ]
+    if leaves:
+        require_same_arrays(leaves)
+
+
+def _with_ours(callbacks: Any) -> Any:
+    ours: list[Callback] = [BroadcastGlobalVariablesCallback(), _Watch()]
+    is_list = isinstance(callbacks, keras.callbacks.CallbackList)
+    given = callbacks.callbacks if is_list else backend.flatten(callbacks or [])
+    if any(map(batch_watchers.looks_at_training, given)):
+        ours.append(results.BatchLogs())
+    if not is_list:
+        return [*ours, *given]
+    callbacks.callbacks[:0] = ours
+    for each in ours:
+        each.set_model(callbacks._model)
+        each.set_params(callbacks.params)
+    return callbacks
+
+
+class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that arranges the checks of one `fit`."""
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Keeps the random numbers of ranks apart."""
+        model = self.model
+        # Ranks have parts of one batch here, whether these are alike or not.
+        same_batch.leave_out(model)
+        running = data_passes.current()
+        watch = watching.current()
+        if running is not None and watch is not None:
+            watch.part = running.reads
+        _Generator.begin()
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Makes the first batch of the epoch be checked, and the metrics."""
+        # On JAX, `self.model` would give variables their values in a step.
+        model = self.model
+        row_check.arrange(
+            model, lambda: metric_state.watch(model, all_rows.refuse_no_sum)
+        )
+
+
+class _Generator:
+    """The generator of the framework itself, in steps and between them.
+
+    Some layers draw from it, and so does what shuffles data. Ranks draw other
+    numbers in steps, and the same ones between them.
+    """
+
+    of_rank: npt.NDArray[np.uint8] | None = None
+
+    @classmethod
+    def begin(cls) -> None:
+        """Shares the state of rank 0, and keeps that of this rank for steps."""
+        # It was made one of this rank when the weights were shared.
+        cls.of_rank = backend.random_state()
+        seeds.share_generator(0, global_process_set, fold_rank=False)
+
+    @classmethod
+    @contextlib.contextmanager
+    def in_step(cls) -> Iterator[None]:
+        """Makes the context draw from the generator of this rank."""
+        between = backend.random_state()
+        if cls.of_rank is None or between is None:
+            yield
+            return
+        backend.set_random_state(cls.of_rank)
+        try:
+            yield
+        finally:
+            cls.of_rank = backend.random_state()
+            backend.set_random_state(between)
+
+
+def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
+    # The last argument is the batch; JAX has the state of the model before it.
+    @functools.wraps(train_step)
+    def step_of_rank(self: Model, *args: Any) -> Any:
+        running = data_passes.current()
+        if running is None or not running.is_training:
+            return train_step(self, *args)
+        *others, batch = args
+        with parts.on_part(self, batch) as rows, _Generator.in_step():
+            return train_step(self, *others, rows)
+
+    return step_of_rank
+
+
+def _moments(
+    layer: Any, inputs: Tensor, axes: Sequence[int], mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Returns the moments of the whole batch, in a step on a part."""
+    step = parts.current()
+    if step is None or not step.is_part:
+        return None
+    return counted_moments_of_all_ranks(layer.moving_mean, inputs, axes, mask)
