@@ -1,0 +1,494 @@
+"""Programs of one process that `--auto` trains on ranks, on any framework.
+
+`rank_auto` of each framework's folder chooses the framework and imports this.
+Each function trains as one process does, and returns what has to be the same on
+ranks; or the text of what refuses it.
+"""
+
+import os
+import re
+import traceback
+from typing import ClassVar
+
+import keras
+import numpy as np
+
+import keras_ring as kr
+import keras_ring.auto
+from tests.backends import ranks
+from tests.backends.ranks import COLUMNS
+
+ops, layers = keras.ops, keras.layers
+# The last batch of 24 has 7 rows.
+ROWS, BATCH = 103, 24
+
+
+def before_each_call():
+    ranks.begin()
+
+
+def data(rows=ROWS):
+    random = np.random.default_rng(5)
+    x = random.normal(size=(rows, COLUMNS))
+    return x, np.tanh(x @ random.normal(size=(COLUMNS, 2)))
+
+
+def dense(*more):
+    return keras.Sequential(
+        [
+            layers.Dense(5, activation="tanh"),
+            *more,
+            layers.Dense(2),
+        ]
+    )
+
+
+def compiled(model, loss="mse", rate=0.05, **settings):
+    optimizer = keras.optimizers.SGD(rate, momentum=0.9)
+    model.compile(optimizer, loss=loss, **settings)
+    return model
+
+
+def trained(model, *data, **settings):
+    settings = {"batch_size": BATCH, "epochs": 2, "verbose": 0, **settings}
+    history = model.fit(*data, **settings)
+    return {
+        "history": {
+            key: [float(each) for each in values]
+            for key, values in history.history.items()
+        },
+        "weights": [np.array(each) for each in model.get_weights()],
+    }
+
+
+def refused(function):
+    """Returns the error of keras_ring that a function raises."""
+    try:
+        function()
+    except kr.errors.KerasRingError as error:
+        # A user reads all that is chained, and finds ours there once.
+        shown = "".join(traceback.format_exception(error))
+        assert len(re.findall(r"^keras_ring\.errors\.", shown, re.M)) == 1, (
+            shown
+        )
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+# --- What is the same on ranks ---
+
+
+def plain():
+    x, y = data()
+    model = compiled(dense(), metrics=["mae"])
+    found = trained(model, x, y, validation_split=0.2)
+    found["evaluated"] = [float(each) for each in model.evaluate(x, y, 20, 0)]
+    found["predicted"] = model.predict(x, batch_size=10, verbose=0)
+    return found
+
+
+def normalized():
+    model = dense(layers.BatchNormalization(), layers.Activation("relu"))
+    return trained(compiled(model), *data())
+
+
+def masked():
+    random = np.random.default_rng(2)
+    tokens = random.integers(0, 7, (ROWS, 8))
+    tokens[:, 0] = 3
+    model = keras.Sequential(
+        [
+            layers.Embedding(7, 4, mask_zero=True),
+            layers.SimpleRNN(5, return_sequences=True),
+            layers.Dense(7, activation="softmax"),
+        ]
+    )
+    compiled(model, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return trained(model, tokens, np.roll(tokens, -1, 1))
+
+
+def weighted():
+    x, y = data()
+    weight = np.random.default_rng(1).uniform(0, 3, ROWS)
+    model = compiled(dense(), metrics=["mae"], weighted_metrics=["mse"])
+    return trained(model, x, y, sample_weight=weight)
+
+
+def weighted_mean():
+    x, y = data()
+    weight = np.random.default_rng(1).uniform(0, 3, ROWS)
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    return trained(compiled(dense(), loss), x, y, sample_weight=weight)
+
+
+def classes():
+    x, y = data()
+    model = compiled(dense(), "sparse_categorical_crossentropy")
+    model.add(layers.Softmax())
+    return trained(model, x, y.argmax(-1), class_weight={0: 0.5, 1: 2.0})
+
+
+def sums():
+    loss = keras.losses.MeanSquaredError(reduction="sum")
+    return trained(compiled(dense(), loss, 0.001), *data())
+
+
+def several_outputs():
+    inputs = keras.Input((COLUMNS,))
+    hidden = layers.Dense(5, activation="tanh")(inputs)
+    model = keras.Model(
+        inputs,
+        {"a": layers.Dense(2)(hidden), "b": layers.Dense(2)(hidden)},
+    )
+    x, y = data()
+    compiled(
+        model,
+        {"a": "mse", "b": "mae"},
+        loss_weights={"a": 1.0, "b": 0.3},
+        metrics={"a": ["mae"], "b": ["mse"]},
+    )
+    return trained(model, x, {"a": y, "b": y * 2})
+
+
+def unlike(y, p):
+    """Compares all rows with each other."""
+    y = ops.cast(y, p.dtype)
+    norm = ops.sqrt(ops.sum(y * y) * ops.sum(p * p)) + 1e-3
+    return 1.0 - ops.sum(y * p) / norm + ops.max(ops.square(p)) / 10.0
+
+
+def rmse(y, p):
+    return ops.sqrt(ops.mean(ops.square(ops.cast(y, p.dtype) - p)))
+
+
+class Largest(keras.metrics.Metric):
+    """A metric that is no sum."""
+
+    def __init__(self):
+        super().__init__(name="largest")
+        self.value = self.add_weight((), "zeros", name="value")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(ops.maximum(self.value, ops.max(y_pred)))
+
+    def result(self):
+        return self.value + 0.0
+
+
+class Differences(keras.losses.Loss):
+    """A loss of the program's own that computes each row."""
+
+    def call(self, y_true, y_pred):
+        apart = ops.abs(ops.cast(y_true, y_pred.dtype) - y_pred)
+        return ops.mean(apart, axis=-1)
+
+
+def own_loss():
+    return trained(compiled(dense(), unlike), *data())
+
+
+def own_loss_class():
+    return trained(compiled(dense(), Differences()), *data())
+
+
+def own_metrics():
+    model = compiled(dense(), metrics=[rmse, Largest()])
+    x, y = data()
+    return trained(model, x, y, validation_data=(x[:50], y[:50]))
+
+
+def regularized():
+    model = dense(layers.ActivityRegularization(l2=0.01))
+    model.layers[0].kernel_regularizer = keras.regularizers.L2(0.01)
+    return trained(compiled(model), *data())
+
+
+class Scaled(layers.Layer):
+    """A layer of the program's own that computes each row by itself."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x):
+        return x * self.scale
+
+
+def own_layer():
+    return trained(compiled(dense(Scaled())), *data())
+
+
+class OwnLoss(keras.Model):
+    """A model with a `compute_loss` and a metric of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = dense()
+        self.seen = keras.metrics.Mean(name="seen")
+
+    def call(self, x):
+        return self.inner(x)
+
+    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+        loss = ops.mean(ops.square(ops.cast(y, y_pred.dtype) - y_pred))
+        self.seen.update_state(loss * 3.0)
+        return loss
+
+
+def own_compute_loss():
+    return trained(compiled(OwnLoss()), *data())
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches by index."""
+
+    def __init__(self):
+        super().__init__()
+        self.x, self.y = data()
+
+    def __len__(self):
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, index):
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return self.x[rows], self.y[rows]
+
+
+def generated():
+    def batches():
+        source = Batches()
+        while True:
+            for index in range(len(source)):
+                yield source[index]
+
+    return trained(
+        compiled(dense()), batches(), batch_size=None, steps_per_epoch=5
+    )
+
+
+def dataset():
+    model = compiled(dense(), metrics=["mae"])
+    return trained(model, Batches(), batch_size=None, validation_data=Batches())
+
+
+def own_loop_over_epochs():
+    """`fit` is called again and again, and the learning rate changes."""
+    x, y = data()
+    model = compiled(dense())
+    found = []
+    for epoch in range(3):
+        model.optimizer.learning_rate = 0.05 / (epoch + 1)
+        found.append(trained(model, x, y, epochs=1))
+    return found
+
+
+class Seen(keras.callbacks.Callback):
+    """Keeps the losses of batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.losses = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.losses.append(float(logs["loss"]))
+
+
+def called_back():
+    x, y = data()
+    model, seen = compiled(dense(), metrics=["mae"]), Seen()
+    callbacks = [
+        seen,
+        keras.callbacks.EarlyStopping("val_loss", patience=1),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=0, min_delta=1.0),
+    ]
+    found = trained(
+        model, x, y, epochs=4, validation_split=0.3, callbacks=callbacks
+    )
+    return {**found, "seen": seen.losses}
+
+
+def accumulated():
+    model = dense()
+    optimizer = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
+    model.compile(optimizer, loss="mse")
+    return trained(model, *data(96))
+
+
+def files(folder):
+    """Writes as one process does; returns what is there afterwards."""
+    x, y = data()
+    model = compiled(dense())
+    best = os.path.join(folder, "best.keras")
+    callbacks = [
+        keras.callbacks.ModelCheckpoint(best),
+        keras.callbacks.CSVLogger(os.path.join(folder, "log.csv")),
+    ]
+    found = trained(model, x, y, callbacks=callbacks)
+    model.save(os.path.join(folder, "last.keras"))
+    loaded = keras.saving.load_model(os.path.join(folder, "last.keras"))
+    same = [
+        np.array_equal(a, b)
+        for a, b in zip(loaded.get_weights(), model.get_weights(), strict=True)
+    ]
+    with open(os.path.join(folder, "log.csv")) as file:
+        lines = len(file.read().splitlines())
+    return {**found, "same": [float(all(same))], "lines": [lines]}
+
+
+# --- What ranks do for themselves ---
+
+
+class Notes(layers.Dropout):
+    """Notes what is dropped in steps, where a step has values."""
+
+    seen: ClassVar[list] = []
+
+    def call(self, inputs, training=False):
+        found = super().call(inputs, training=training)
+        if training and keras.backend.backend() == "torch":
+            self.seen.append(np.array(found.detach()) == 0)
+        return found
+
+
+def dropout():
+    """Returns weights, and what a layer has dropped on this rank."""
+    x, y = data(96)
+    Notes.seen.clear()
+    model = compiled(dense(Notes(0.5)))
+    weights = trained(model, x, y)["weights"]
+    if Notes.seen:
+        return weights, Notes.seen[-1]
+    noise = model.layers[1](np.ones((1, 64)), training=True)
+    return weights, np.asarray(noise)
+
+
+def shuffled():
+    """Draws the order of the data in `fit`, and numbers between."""
+    found = trained(compiled(dense(layers.Dropout(0.5))), *data())
+    return found["weights"], float(np.random.normal())
+
+
+# --- What is refused ---
+
+
+class Compares(layers.Layer):
+    """A layer that compares rows."""
+
+    def call(self, x):
+        return x - ops.mean(x, axis=0, keepdims=True)
+
+
+class Counts(layers.Layer):
+    """A layer that is made for a number of rows."""
+
+    def call(self, x):
+        return x + ops.zeros((BATCH, 1), x.dtype)
+
+
+class OwnStep(keras.Model):
+    """A model with a step of its own, which is that of Keras."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = dense()
+
+    def call(self, x):
+        return self.inner(x)
+
+    def train_step(self, *args):
+        return super().train_step(*args)
+
+
+class KeepsLargest(OwnLoss):
+    """A model that updates a metric that is no sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = Largest()
+
+    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+        self.largest.update_state(y, y_pred)
+        return super().compute_loss(x, y, y_pred, sample_weight, training)
+
+
+class Keeps(layers.Layer):
+    """A layer that keeps a mean of what it has seen."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(
+            shape=(shape[-1],), initializer="zeros", trainable=False
+        )
+
+    def call(self, x, training=False):
+        if training:
+            self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(x, axis=0))
+        return x + 1.0
+
+
+def state_kept():
+    return refused(lambda: trained(compiled(dense(Keeps())), *data(96)))
+
+
+def rows_compared():
+    return refused(lambda: trained(compiled(dense(Compares())), *data(96)))
+
+
+def rows_counted():
+    return refused(lambda: trained(compiled(dense(Counts())), *data(96)))
+
+
+def own_step():
+    return refused(lambda: trained(compiled(OwnStep()), *data()))
+
+
+def no_sum():
+    return refused(lambda: trained(compiled(KeepsLargest()), *data()))
+
+
+def single_batch():
+    model = compiled(dense())
+    return refused(lambda: model.train_on_batch(*data(BATCH)))
+
+
+def own_loop():
+    model, (x, _) = dense(), data()
+    model(x)
+    optimizer = keras.optimizers.SGD(0.1)
+    gradients = [
+        ops.ones(each.shape, each.dtype) for each in model.trainable_variables
+    ]
+    return refused(
+        lambda: optimizer.apply(gradients, model.trainable_variables)
+    )
+
+
+def few_rows():
+    x, y = data(BATCH + 1)
+    return refused(lambda: trained(compiled(dense()), x, y))
+
+
+def unequal_data():
+    random = np.random.default_rng(kr.rank())
+
+    def batches():
+        while True:
+            yield random.normal(size=(12, COLUMNS)), np.ones((12, 2))
+
+    model = compiled(dense())
+    return refused(
+        lambda: trained(
+            model, batches(), batch_size=None, steps_per_epoch=3, epochs=1
+        )
+    )
+
+
+def unequal_rows():
+    def batches():
+        while True:
+            yield np.ones((12, COLUMNS)), np.ones((12, 2)), np.ones(1)
+
+    model = compiled(dense())
+    return refused(
+        lambda: trained(
+            model, batches(), batch_size=None, steps_per_epoch=3, epochs=1
+        )
+    )
