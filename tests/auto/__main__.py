@@ -26,6 +26,13 @@ def main() -> int:
         type=Path,
         help="where all records stay, and one process need not run again",
     )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        default=0.0,
+        help="how far apart results may be at least, relatively: Keras computes"
+        " in float32 on PyTorch, whatever it is told",
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - SCRIPTS.keys():
         parser.error(f"no script {sorted(unknown)}")
@@ -53,8 +60,8 @@ def main() -> int:
                         one,
                         many,
                         script.random,
-                        script.weights_bound,
-                        script.values_bound,
+                        max(script.weights_bound, arguments.bound),
+                        max(script.values_bound, arguments.bound),
                     )
                 except ValueError as error:
                     verdict = compare.Verdict("broken", str(error))

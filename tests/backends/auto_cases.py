@@ -20,7 +20,7 @@ EXACT = (
     *("classes", "sums", "several_outputs", "own_loss", "own_loss_class"),
     *("own_metrics", "regularized", "own_layer", "own_compute_loss"),
     *("generated", "dataset", "own_loop_over_epochs", "called_back"),
-    "accumulated",
+    *("accumulated", "few_rows", "few_rows_of_own"),
 )
 FREE = ("dropout", "shuffled")
 REFUSED = {
@@ -31,7 +31,6 @@ REFUSED = {
     "no_sum": "updates metric 'largest' (class Largest)",
     "single_batch": "by `train_on_batch`",
     "own_loop": "in a loop of the program's own",
-    "few_rows": "a batch of 1 rows, fewer than there are ranks",
     "unequal_data": "up to batch 1, ranks 1",
     "unequal_rows": "tensors have different first dimensions",
 }

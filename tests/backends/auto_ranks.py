@@ -92,6 +92,27 @@ def normalized():
     return trained(compiled(model), *data())
 
 
+def few_rows():
+    """The last batch has one row."""
+    x, y = data(2 * BATCH + 1)
+    model = dense(layers.BatchNormalization())
+    compiled(model, metrics=["mae", rmse], weighted_metrics=["mse"])
+    weight = np.random.default_rng(1).uniform(0, 3, len(x))
+    return trained(model, x, y, sample_weight=weight)
+
+
+def few_rows_of_own():
+    """The same with functions and layers of the program's own."""
+    x, y = data(BATCH + 1)
+    found = [trained(compiled(dense(Scaled()), unlike), x, y)]
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    weight = np.random.default_rng(1).uniform(0, 3, len(x))
+    found.append(trained(compiled(dense(), loss), x, y, sample_weight=weight))
+    loss = keras.losses.MeanSquaredError(reduction="sum")
+    found.append(trained(compiled(dense(), loss, 0.001), x, y))
+    return found
+
+
 def masked():
     random = np.random.default_rng(2)
     tokens = random.integers(0, 7, (ROWS, 8))
@@ -459,11 +480,6 @@ def own_loop():
     return refused(
         lambda: optimizer.apply(gradients, model.trainable_variables)
     )
-
-
-def few_rows():
-    x, y = data(BATCH + 1)
-    return refused(lambda: trained(compiled(dense()), x, y))
 
 
 def unequal_data():

@@ -166,8 +166,10 @@ def _of_all_ranks(step: PartStep, given: Structure) -> Structure:
     """Returns the rows of all ranks, with their masks."""
 
     def of_leaf(leaf: Tensor) -> Tensor:
-        if not backend.is_tensor(leaf) or not leaf.shape:
+        if not getattr(leaf, "shape", ()):
             return leaf
+        if not backend.is_tensor(leaf):
+            leaf = keras.ops.convert_to_tensor(leaf)
         whole = _rows_of_all(step, leaf)
         mask = mask_of(leaf)
         if mask is not None:
@@ -181,6 +183,8 @@ def _rows_of_all(step: PartStep, own: Tensor) -> Tensor:
     """Returns the rows of all ranks; a gradient flows to those of this one."""
     ops = keras.ops
     kind = keras.backend.standardize_dtype(own.dtype)
+    # A rank without rows has one in their place.
+    own = own[: step.end - step.begin]
     carried = ops.stop_gradient(own)
     if kind == "bool":
         carried = ops.cast(carried, "int32")
@@ -203,6 +207,6 @@ def _rows_of_all(step: PartStep, own: Tensor) -> Tensor:
         return whole
     whole = ops.stop_gradient(whole)
     mine = backend.with_gradient_factor(
-        own, 1.0, lambda _: backend.as_tensor(1.0 / step.share)
+        own, 1.0, lambda _: backend.as_tensor(1.0 / (step.share or 1.0))
     )
     return ops.concatenate([whole[: step.begin], mine, whole[step.end :]])

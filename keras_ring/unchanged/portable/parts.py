@@ -17,6 +17,10 @@ get the factors
 first. All ranks have read the whole batch, so each knows `B` and the rows of
 the others, and a function that JAX traces for a shape of the batch knows them,
 too.
+
+If a batch has fewer rows than there are ranks, some ranks have none. Such a
+rank makes the step on the first row, with the factor 0, and its metrics do not
+change.
 """
 
 from __future__ import annotations
@@ -74,6 +78,11 @@ class PartStep(WholeStep):
         self.end = rows * (rank + 1) // size
 
     @property
+    def has_rows(self) -> bool:
+        """Whether this rank has any rows."""
+        return self.end > self.begin
+
+    @property
     def share(self) -> float:
         """The part of all rows that this rank has."""
         return (self.end - self.begin) / self.rows
@@ -84,7 +93,7 @@ class PartStep(WholeStep):
         return topology.size() * self.share
 
     def rows_of(self, batch: Structure) -> Structure:
-        """Returns the rows of this rank in a batch."""
+        """Returns the rows of this rank in a batch, or one in their place."""
         return backend.map_structure(self._part_of, batch)
 
     def shared_loss(
@@ -100,11 +109,16 @@ class PartStep(WholeStep):
                 on the number of rows alone.
         """
         if divisor is None:
-            return loss / self.share
+            return loss / self.share if self.has_rows else loss
         if not of_data:
             return loss
+        weight = divisor()
         # `n W_r / sum_q W_q`, where the share of the rows is `f_r / n`.
-        of_weight = backend.share_of(divisor(), global_process_set)
+        of_weight = backend.share_of(
+            weight if self.has_rows else weight * 0, global_process_set
+        )
+        if not self.has_rows:
+            return loss
         return loss * backend.cast(of_weight, loss.dtype) / self.factor
 
     def counted(self, loss: Tensor) -> Tensor:
@@ -116,7 +130,9 @@ class PartStep(WholeStep):
         )
 
     def _part_of(self, leaf: Any) -> Any:
-        return leaf[self.begin : self.end] if _has_rows(leaf) else leaf
+        if not _has_rows(leaf):
+            return leaf
+        return leaf[self.begin : self.end] if self.has_rows else leaf[:1]
 
 
 Step = WholeStep | PartStep
@@ -130,7 +146,7 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def on_part(model: Model, batch: Structure) -> Iterator[Structure]:
+def on_part(model: Model, batch: Structure) -> Iterator[PartStep]:
     """Makes the step in the context one on this rank's part of a batch.
 
     Args:
@@ -138,11 +154,11 @@ def on_part(model: Model, batch: Structure) -> Iterator[Structure]:
         batch: The whole batch.
 
     Yields:
-        The rows of this rank.
+        The step.
     """
     step = part_of(model, batch)
     with scope.inside(part=step):
-        yield step.rows_of(batch)
+        yield step
 
 
 def current() -> Step | None:
@@ -166,8 +182,7 @@ def part_of(model: Model, batch: Structure) -> PartStep:
         batch: The whole batch.
 
     Raises:
-        AutoError: If there are fewer rows than ranks, or tensors in the batch
-            have different numbers of them.
+        AutoError: If tensors in the batch have different numbers of rows.
     """
     shapes = [
         tuple(each.shape) for each in backend.flatten(batch) if _has_rows(each)
@@ -179,14 +194,6 @@ def part_of(model: Model, batch: Structure) -> PartStep:
             f"tensors have different first dimensions: received shapes "
             f"{shapes}. The first dimension is divided between the ranks, so "
             "it must be that of the examples in all of them."
-        )
-    if rows < topology.size():
-        raise AutoError(
-            f"{script.line()} trains model {model.name!r} on a batch of "
-            f"{rows} rows, fewer than there are ranks ({topology.size()}), and "
-            "each rank needs a row: leave the last batch away, or choose a "
-            f"`batch_size` that leaves {topology.size()} rows or more for it, "
-            "or start fewer ranks."
         )
     return PartStep(rows)
 

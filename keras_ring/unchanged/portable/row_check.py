@@ -179,7 +179,7 @@ def _difference(part: parts.PartStep, whole: _Found, own: _Found) -> str | None:
     for index, (of_all, mine) in enumerate(pairs):
         if not of_all.shape or of_all.shape[0] != part.rows:
             return f"output {index} has shape {of_all.shape}"
-        rows = of_all[part.begin : part.end]
+        rows = np.asarray(part.rows_of(of_all))
         if rows.shape != mine.shape:
             return (
                 f"output {index} has shape {mine.shape}, where the rows of the "

@@ -23,7 +23,7 @@ from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
 )
 from keras_ring.keras.fit import watching
-from keras_ring.keras.lanes import events, hooks, keras
+from keras_ring.keras.lanes import compat, events, hooks, keras
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.model import metric_state, model_optimizers, seeds
 from keras_ring.keras.model.sync_batch_normalization import (
@@ -254,10 +254,45 @@ def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
         if running is None or not running.is_training:
             return train_step(self, *args)
         *others, batch = args
-        with parts.on_part(self, batch) as rows, _Generator.in_step():
-            return train_step(self, *others, rows)
+        with parts.on_part(self, batch) as step, _Generator.in_step():
+            rows = step.rows_of(batch)
+            if step.has_rows:
+                return train_step(self, *others, rows)
+            return _without_counting(train_step, self, *others, rows)
 
     return step_of_rank
+
+
+def _without_counting(
+    train_step: Callable[..., Any], model: Model, *args: Any
+) -> Any:
+    """Makes a step of a rank without rows, in which metrics do not count them.
+
+    Those that count the rows of all ranks do so here, too.
+    """
+    if len(args) > 1:
+        # On JAX, the state is an argument and a result; its last part is that
+        # of the metrics.
+        logs, state = train_step(model, *args)
+        own = {id(each) for each in all_rows.variables_of_ranks(model)[0]}
+        counted = [
+            before if id(variable) in own else after
+            for variable, before, after in zip(
+                model.metrics_variables, args[0][-1], state[-1], strict=True
+            )
+        ]
+        return logs, (*state[:-1], counted)
+    kept = {
+        id(each): np.array(compat.as_numpy(each))
+        for each in compat.metrics_variables(model)
+    }
+    found = train_step(model, *args)
+    for variable in all_rows.variables_of_ranks(model)[0]:
+        if id(variable) in kept:
+            compat.assign(variable, kept[id(variable)])
+        else:
+            compat.assign(variable, np.zeros(variable.shape))
+    return found
 
 
 def _moments(
@@ -265,6 +300,8 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Returns the moments of the whole batch, in a step on a part."""
     step = parts.current()
-    if step is None or not step.is_part:
+    if not isinstance(step, parts.PartStep):
         return None
+    if not step.has_rows:
+        mask = keras.ops.zeros(inputs.shape[:-1], "bool")
     return counted_moments_of_all_ranks(layer.moving_mean, inputs, axes, mask)
