@@ -79,7 +79,7 @@ class PartStep(WholeStep):
 
     @property
     def has_rows(self) -> bool:
-        """Whether this rank has any rows."""
+        """Tells whether this rank has any rows."""
         return self.end > self.begin
 
     @property

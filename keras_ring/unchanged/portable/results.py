@@ -54,11 +54,11 @@ class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
         kept = [(each, np.array(compat.as_numpy(each))) for each in variables]
         try:
             _combine(model, "auto/fit/batch")
-            found = model.get_metrics_result()
+            found = _numbers(model.get_metrics_result())
         finally:
             for variable, value in kept:
                 compat.assign(variable, value)
-        logs.update({key: float(value) for key, value in found.items()})
+        logs.update(found)
 
 
 def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
@@ -70,12 +70,19 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
         digests: Any = running.digests
         digests.require_same("auto/fit/epoch")
         _combine(self, "auto/fit")
-        of_all: Logs = backend.map_structure(
-            float, dict(self.get_metrics_result())
-        )
-        return of_all
+        return _numbers(self.get_metrics_result())
 
     return results_of_all_ranks
+
+
+def _numbers(found: Logs) -> Logs:
+    """Returns results of metrics as numbers, or as arrays of several."""
+
+    def number(value: Any) -> Any:
+        array = np.asarray(keras.ops.convert_to_numpy(value))
+        return array if array.shape else array.item()
+
+    return {key: number(value) for key, value in found.items()}
 
 
 def _combine(model: Model, name: str) -> None:
@@ -161,7 +168,7 @@ def _are_silent(callbacks: Any) -> bool:
     is_list = isinstance(callbacks, keras.callbacks.CallbackList)
     if callbacks is not None and not is_list:
         return False
-    return not batch_watchers.look_at_tests(callbacks)
+    return not batch_watchers.hear_of_tests(callbacks)
 
 
 def _can_divide(model: Model, wanted: dict[str, Any]) -> bool:
