@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import json
 import os
 import sys
+from typing import Any
 
 from keras_ring import errors
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
+from keras_ring.bench.frameworks import FRAMEWORKS
 from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.measure import Budget, Meter
 from keras_ring.protocol import contract
@@ -30,12 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kind == "processor":
         return _run_processor(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Only now: TensorFlow reads the variable when it is imported.
-    from keras_ring.bench import ours
     from keras_ring.core import gpus
 
     try:
-        system = ours.SYSTEMS[arguments.api]()
+        system = _system(arguments)
         if system.rank == 0 and arguments.explain:
             print(gpus.explanation(), flush=True)
             if not gpus.why_none():
@@ -67,6 +69,35 @@ def run(arguments: argparse.Namespace) -> int:
         what = "wrong result: " if isinstance(error, WrongResultError) else ""
         return _fail(f"{what}{error}")
     return 0
+
+
+def _system(arguments: argparse.Namespace) -> Any:
+    """Returns keras_ring on the wanted framework, or the first that is there.
+
+    Raises:
+        ConfigurationError: If it is not there.
+    """
+    there = [
+        each
+        for each in FRAMEWORKS
+        if importlib.util.find_spec(each) is not None
+    ]
+    wanted = arguments.framework or (there or ["tensorflow"])[0]
+    if wanted not in there:
+        found = f"it has {', '.join(there)}" if there else "it has none"
+        raise errors.ConfigurationError(
+            f"{sys.executable} has no {wanted}: {found} of "
+            f"{', '.join(FRAMEWORKS)}. Install it, or choose "
+            "another one by --framework."
+        )
+    # Only now: TensorFlow reads its variables when it is imported.
+    systems = importlib.import_module(f"keras_ring.bench.on_{wanted}").SYSTEMS
+    if arguments.api not in systems:
+        raise errors.ConfigurationError(
+            f"--api {arguments.api} is there on tensorflow alone, not on "
+            f"{wanted}."
+        )
+    return systems[arguments.api]()
 
 
 def _run_processor(arguments: argparse.Namespace) -> int:

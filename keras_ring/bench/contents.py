@@ -60,10 +60,21 @@ def expected_period(op: str, index: int, size: int) -> Values:
     return _REDUCTIONS[op](ranks)
 
 
-def arrays(case: Case, rank: int) -> list[npt.NDArray[Any]]:
-    """Returns a rank's tensors as NumPy arrays."""
+def arrays(
+    case: Case, rank: int, dtype: str | None = None
+) -> list[npt.NDArray[Any]]:
+    """Returns a rank's tensors as NumPy arrays.
+
+    Args:
+        case: The case.
+        rank: Integer, the rank.
+        dtype: Name of the dtype of the arrays. Defaults to that of the case,
+            which NumPy may not have.
+    """
     return [
-        np.resize(period(case.op, index, rank), shape).astype(case.dtype)
+        np.resize(period(case.op, index, rank), shape).astype(
+            dtype or case.dtype
+        )
         for index, shape in enumerate(case.shapes)
     ]
 

@@ -1,52 +1,27 @@
-"""keras_ring as a system to measure, and the cost without collectives."""
+"""keras_ring as a system to measure on TensorFlow, and the floor."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring._typing import Tensor
-from keras_ring.bench import contents, graph_step, measured_host_link
+from keras_ring.bench import contents, graph_step
 from keras_ring.bench.case import Case
-from keras_ring.bench.host_link import HostLink
+from keras_ring.bench.job_system import Floor, JobSystem
 from keras_ring.bench.system import Prepared
 
 
-class KerasRing:
+class KerasRing(JobSystem):
     """keras_ring in the job of this process, which it joins when it is made."""
-
-    name = "keras_ring"
-    version = kr.__version__
 
     def __init__(self) -> None:
         kr.init()
-        self.rank = kr.rank()
-        self.size = kr.size()
-
-    def link(self) -> HostLink:
-        """Measures the link between the hosts of the job."""
-        return measured_host_link.measure()
-
-    def barrier(self) -> None:
-        """Waits for all ranks."""
-        kr.barrier(name="bench/barrier")
-
-    def gather(
-        self, values: npt.NDArray[np.float64]
-    ) -> npt.NDArray[np.float64]:
-        """Returns the vectors of all ranks, one row per rank."""
-        rows = kr.allgather(values[np.newaxis], name="bench/gather")
-        return np.asarray(rows)
-
-    def counters(self) -> Mapping[str, int]:
-        """Returns the counters of the runtime."""
-        return kr.metrics()
+        super().__init__()
 
     def prepare(self, case: Case) -> Prepared:
         """Makes the tensors and the graph of a case."""
@@ -111,21 +86,8 @@ class _HeldTape(tf.GradientTape):  # type: ignore[misc]
         return self._gradients
 
 
-class NoCollective(KerasRing):
-    """A system that reduces nothing: the cost of TensorFlow and measuring.
-
-    The ranks still start and combine their times through keras_ring.
-    """
-
-    name = "none"
-
-    def link(self) -> HostLink:
-        """Returns a link of one host: a case sends nothing to other hosts."""
-        return HostLink()
-
-    def counters(self) -> Mapping[str, int]:
-        """Returns no counters: there are no collectives to count."""
-        return {}
+class NoCollective(Floor, KerasRing):
+    """A system that reduces nothing."""
 
     def prepare(self, case: Case) -> Prepared:
         """Makes the tensors, and a graph that returns them."""

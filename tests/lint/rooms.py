@@ -254,7 +254,7 @@ ROOMS = (
     Room(
         "bench",
         "`keras-ring bench`, which uses the package as a program does",
-        uses=("__init__", "protocol", "core"),
+        uses=("__init__", "protocol", "core", "torch", "jax"),
         pulls=_parts("benchmarks"),
     ),
     Room(

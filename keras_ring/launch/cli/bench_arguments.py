@@ -3,6 +3,8 @@
 import argparse
 import re
 
+from keras_ring.bench.frameworks import FRAMEWORKS
+
 DTYPES = (
     "float32",
     "float64",
@@ -200,8 +202,14 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         choices=("keras_ring", "gradients", "none"),
         default="keras_ring",
         help="gradients: a step's tensors as a training reduces them, the small"
-        " ones by shared ops; none: tf.identity in place of the collective, the"
-        " floor",
+        " ones by shared ops; none: a copy in place of the collective, which is"
+        " the floor",
+    )
+    parser.add_argument(
+        "--framework",
+        choices=FRAMEWORKS,
+        help=f"whose tensors: {', '.join(FRAMEWORKS)} (default: the first of"
+        " them that is installed)",
     )
     parser.add_argument(
         "--iterations",
