@@ -9,7 +9,6 @@ from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import keras
 
 _OF_TRAINING = ("on_train_batch_end", "on_batch_end")
-_AROUND_TESTS = ("on_test_begin", "on_test_end")
 _OF_TESTS = ("on_test_batch_begin", "on_test_batch_end")
 # Callbacks of Keras, and the argument that makes them read each batch.
 _BY_BATCHES = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
@@ -34,23 +33,10 @@ def look_at_tests(callbacks: Any) -> bool:
         callbacks: The callbacks that `evaluate` is given: one, several or a
             `CallbackList`.
     """
-    return _any_has(callbacks, _OF_TESTS)
-
-
-def hear_of_tests(callbacks: Any) -> bool:
-    """Returns whether one of some callbacks is told anything of evaluations.
-
-    Args:
-        callbacks: As for `look_at_tests`.
-    """
-    return _any_has(callbacks, (*_AROUND_TESTS, *_OF_TESTS))
-
-
-def _any_has(callbacks: Any, methods: tuple[str, ...]) -> bool:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
     return any(
-        _has_own(each, methods) for each in backend.flatten(callbacks or [])
+        _has_own(each, _OF_TESTS) for each in backend.flatten(callbacks or [])
     )
 
 

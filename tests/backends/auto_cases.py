@@ -20,7 +20,7 @@ EXACT = (
     *("classes", "sums", "several_outputs", "own_loss", "own_loss_class"),
     *("own_metrics", "regularized", "own_layer", "own_compute_loss"),
     *("generated", "dataset", "own_loop_over_epochs", "called_back"),
-    *("accumulated", "few_rows", "few_rows_of_own"),
+    *("accumulated", "averaged", "few_rows", "few_rows_of_own"),
 )
 FREE = ("dropout", "shuffled")
 REFUSED = {

@@ -335,6 +335,20 @@ def called_back():
     return {**found, "seen": seen.losses}
 
 
+def averaged():
+    """A callback of Keras evaluates with averages of weights."""
+    x, y = data()
+    model = dense()
+    optimizer = keras.optimizers.SGD(
+        0.05, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=None
+    )
+    model.compile(optimizer, loss="mse")
+    swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    return trained(
+        model, x, y, validation_data=(x[:50], y[:50]), callbacks=[swap]
+    )
+
+
 def accumulated():
     model = dense()
     optimizer = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)

@@ -112,17 +112,25 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
             return evaluate(self, *args, **kwargs)
         with data_passes.alone():
             if _can_divide_evaluation(self, wanted):
-                return inference.evaluate(
-                    self,
-                    **{key: wanted[key] for key in _ARGUMENTS},
-                    # `fit` passes its own list, which shows the results.
-                    verbose=0 if wanted["callbacks"] else wanted["verbose"],
-                )
+                return _divided(self, wanted)
             found = evaluate(self, *args, **kwargs)
         # The same on all ranks, also on hosts that round in another way.
         return broadcast_object(found, name="auto/evaluate")
 
     return evaluate_on_ranks
+
+
+def _divided(model: Model, wanted: dict[str, Any]) -> Any:
+    """Evaluates a part of the data, and returns the results of all."""
+    given = {key: wanted[key] for key in _ARGUMENTS}
+    callbacks = wanted["callbacks"]
+    if callbacks is None:
+        return inference.evaluate(model, verbose=wanted["verbose"], **given)
+    # Those of `fit`, which may have other weights evaluated.
+    callbacks.on_test_begin()
+    found = inference.evaluate(model, verbose=0, **given)
+    callbacks.on_test_end(found)
+    return found
 
 
 _ARGUMENTS = (
@@ -168,7 +176,7 @@ def _are_silent(callbacks: Any) -> bool:
     is_list = isinstance(callbacks, keras.callbacks.CallbackList)
     if callbacks is not None and not is_list:
         return False
-    return not batch_watchers.hear_of_tests(callbacks)
+    return not batch_watchers.look_at_tests(callbacks)
 
 
 def _can_divide(model: Model, wanted: dict[str, Any]) -> bool:
