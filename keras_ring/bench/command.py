@@ -14,10 +14,10 @@ from keras_ring import errors
 from keras_ring.bench import cases, table
 from keras_ring.bench.case import Case
 from keras_ring.bench.contents import WrongResultError
-from keras_ring.bench.frameworks import FRAMEWORKS
 from keras_ring.bench.host_link import HostLink
 from keras_ring.bench.measure import Budget, Meter
 from keras_ring.protocol import contract
+from keras_ring.protocol.frameworks import FRAMEWORKS
 
 _FAILED = 1
 

@@ -10,5 +10,6 @@ imports nothing that takes long.
     error_file     the file with the exception that ended a rank
     error_text     the cause in the text of an error
     cores          the number of cores that this process may use
+    frameworks     the frameworks that keras-ring bench measures
     processors     the processors of a host, and their division among ranks
 """

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from keras_ring.bench.frameworks import FRAMEWORKS
+from keras_ring.protocol.frameworks import FRAMEWORKS
 
 DTYPES = (
     "float32",

@@ -1,4 +1,4 @@
-"""The frameworks on which `keras-ring bench` measures."""
+"""The frameworks whose tensors `keras-ring bench` measures."""
 
 # In the order of preference.
 FRAMEWORKS = ("tensorflow", "torch", "jax")
