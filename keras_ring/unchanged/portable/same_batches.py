@@ -1,9 +1,9 @@
 """Compares the batches that ranks have read, and divide between them.
 
 All ranks must read the same batches. What makes them differ is a seed of the
-program's own that is another one on each rank, or the clock. Digests of all
-batches are added up, and compared after batches 1, 2, 4 and so on, and at the
-end of each epoch.
+program's own that is another one on each rank, or the clock. A digest of some
+numbers of each row is kept, and compared after batches 1, 2, 4 and so on, and
+at the end of each epoch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from keras_ring.keras.lanes.rings import Ring
 from keras_ring.unchanged import data_passes, script
 
 _NUMBER_BYTES = 8
+# Numbers of a row that are compared, at least.
+_NUMBERS = 16
 
 
 class Digests:
@@ -47,9 +49,7 @@ class Digests:
             if hasattr(leaf, "shape"):
                 shape = repr((tuple(leaf.shape), str(leaf.dtype))).encode()
                 self._digest = zlib.crc32(shape, self._digest)
-                self._digest = zlib.crc32(
-                    backend.bytes_of(leaf).tobytes(), self._digest
-                )
+                self._digest = zlib.crc32(_some_of(leaf), self._digest)
         if self._count & (self._count - 1) == 0:
             self.require_same("auto/fit/batches")
 
@@ -79,6 +79,15 @@ class Digests:
             "`generator=` of a `DataLoader`), and leave the rank and the time "
             "out of it."
         )
+
+
+def _some_of(leaf: Any) -> bytes:
+    """Returns some numbers of each row of a tensor, spread over the row."""
+    array = backend.as_array(leaf)
+    if not array.size or not array.shape:
+        return array.tobytes()
+    rows = array.reshape(len(array), -1)
+    return rows[:, :: max(1, rows.shape[1] // _NUMBERS)].tobytes()
 
 
 def install() -> None:
