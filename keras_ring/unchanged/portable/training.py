@@ -17,7 +17,6 @@ from keras_ring.core import arrays, topology
 from keras_ring.core.notices import count, say
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras.agreement import same_batch
-from keras_ring.keras.agreement.same_data import require_same_arrays
 from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.broadcast import (
     BroadcastGlobalVariablesCallback,
@@ -109,7 +108,6 @@ def _on_all_ranks(
         if settings.explain:
             say("explained; nothing is trained, and the program ends here")
             sys.exit(0)
-        _compare_arrays(wanted)
         wanted["callbacks"] = _with_ours(wanted["callbacks"])
         with data_passes.running(this):
             history = fit(*given.args, **given.kwargs)
@@ -163,17 +161,6 @@ def _text_of(wanted: dict[str, Any]) -> str:
         f"{count(samples, 'sample')}, {about}{samples / size:,.0f} each; batch "
         f"{rows} = {divided}"
     )
-
-
-def _compare_arrays(wanted: dict[str, Any]) -> None:
-    given = (wanted["x"], wanted["y"], wanted["sample_weight"])
-    leaves = [
-        leaf
-        for leaf in backend.flatten(given)
-        if isinstance(leaf, np.ndarray) and leaf.shape
-    ]
-    if leaves:
-        require_same_arrays(leaves)
 
 
 def _with_ours(callbacks: Any) -> Any:
