@@ -17,9 +17,12 @@ from keras_ring.launch.sharing import Machine
 from keras_ring.protocol import interfaces, nvidia, tensorflow_package
 
 # Facts that must be equal on all hosts, so that ranks compute the same.
-MUST_AGREE = ("keras_ring", "python", "tensorflow", "keras", "architecture")
-
-_MISSING = "missing"
+MUST_AGREE = (
+    *("keras_ring", "python", "tensorflow", "torch", "jax", "mxnet", "keras"),
+    "architecture",
+)
+# The text of a fact that a host does not have.
+MISSING = "missing"
 # Levels of x86-64 that TensorFlow and our kernels distinguish, the highest
 # first, with the flag in /proc/cpuinfo of the newest instructions of each.
 _CPU_LEVELS = (("x86-64-v4", "avx512bw"), ("x86-64-v3", "avx2"))
@@ -36,8 +39,8 @@ def gather(ports: range | None = None) -> dict[str, Any]:
         "host": socket.gethostname(),
         "keras_ring": __version__,
         "python": platform.python_version(),
-        "tensorflow": tensorflow_package.installed_version() or _MISSING,
-        "keras": _version("keras"),
+        "tensorflow": tensorflow_package.installed_version(),
+        **{name: _version(name) for name in ("torch", "jax", "mxnet", "keras")},
         "architecture": platform.machine(),
         "interpreter": sys.executable,
         "cpu": _cpu_level(),
@@ -70,7 +73,7 @@ def gpu_facts(driver: Path | None = None) -> dict[str, Any]:
             f"{number} {model}"
             for model, number in sorted(collections.Counter(models).items())
         ],
-        "gpu_driver": nvidia.version(*where) or _MISSING,
+        "gpu_driver": nvidia.version(*where) or MISSING,
     }
 
 
@@ -99,8 +102,8 @@ def _num_free(ports: range) -> int:
     return count
 
 
-def _version(package: str) -> str:
+def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return _MISSING
+        return None

@@ -189,7 +189,7 @@ class Preflight:
         for name in host_facts.MUST_AGREE:
             values: dict[str, list[str]] = {}
             for agent in agents:
-                value = str(agent.facts.get(name))
+                value = str(agent.facts.get(name) or host_facts.MISSING)
                 values.setdefault(value, []).append(agent.host)
             if len(values) > 1:
                 told = "; ".join(

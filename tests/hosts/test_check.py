@@ -73,15 +73,16 @@ def test_slow_link_is_seen(lab, jobs):
     assert all(3 < rate < 14 for rate in rates), rates
 
 
-def test_what_differs_is_marked(lab, jobs, tmp_path):
-    # An agent that says it has another TensorFlow.
+@pytest.mark.parametrize("framework", ["tensorflow", "torch"])
+def test_what_differs_is_marked(lab, jobs, tmp_path, framework):
+    # An agent that says it has another version, or has it alone.
     shell = tmp_path / "rsh"
     shell.write_text(
         "#!/bin/sh\n"
         f"host=$1; shift; [ $host = kr-h1 ] && exec {lab.ssh} $host "
         '"$(echo "$*" | sed \'s,; main(hello),;'
         " from keras_ring.launch import host_facts as f; g = f.gather;"
-        ' f.gather = lambda *_: {**g()\\, "tensorflow": "1.0"};'
+        f' f.gather = lambda *_: {{**g()\\, "{framework}": "1.0"}};'
         " main(hello),')\""
         f'\nexec {lab.ssh} $host "$@"'
     )
@@ -90,15 +91,16 @@ def test_what_differs_is_marked(lab, jobs, tmp_path):
     done = jobs.run(lab.keras_ring("check", *words))
     assert done.returncode == 1, done.stdout
     (row,) = [
-        line for line in done.stdout.splitlines() if line.startswith("tensorfl")
+        line for line in done.stdout.splitlines() if line.startswith(framework)
     ]
-    assert row.endswith("1.0         <- differs") or "1.0" in row
+    assert "1.0" in row
+    assert framework == "tensorflow" or "missing" in row
     assert "<- differs" in row
-    assert "the hosts differ in tensorflow: " in done.stderr
+    assert f"the hosts differ in {framework}: " in done.stderr
     assert "1.0 on kr-h1" in done.stderr
     started = jobs.run(lab.keras_ring("run", *words, "--", "true"))
     assert started.returncode == 1
-    assert "the hosts differ in tensorflow: " in started.stderr
+    assert f"the hosts differ in {framework}: " in started.stderr
 
 
 def test_host_that_is_not_reached(lab, jobs):

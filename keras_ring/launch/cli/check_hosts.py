@@ -234,9 +234,12 @@ def _lines(report: HostsReport) -> list[str]:
     hosts = list(report.facts)
     rows = [["", *hosts, ""]]
     for name in _SHOWN if hosts else ():
-        values = [str(report.facts[host].get(name)) for host in hosts]
-        if set(values) == {"None"}:
+        facts = [report.facts[host].get(name) for host in hosts]
+        if all(fact is None for fact in facts):
             continue
+        values = [
+            host_facts.MISSING if fact is None else str(fact) for fact in facts
+        ]
         told = name in (*host_facts.MUST_AGREE, *_MAY_DIFFER)
         differs = told and len(set(values)) > 1
         rows.append([name, *values, "<- differs" if differs else ""])
