@@ -3,12 +3,10 @@
 A folder of a framework has a class of its own, with the module of its ranks.
 """
 
-import sys
-
 import numpy as np
 import pytest
 
-from tests.harness import examples, run_calls
+from tests.harness import run_calls
 from tests.tiers import few
 
 # Where Keras itself computes in float64, and where it does not.
@@ -118,16 +116,3 @@ class KerasCases:
 
     def test_no_other_framework_is_imported(self, job):
         assert all(names == [] for names in job("imported"))
-
-    def test_auto_is_refused_in_words(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("KERAS_BACKEND", self.NAME)
-        script = tmp_path / "train.py"
-        script.write_text("import keras\nprint('it trains')\n")
-        done = examples.run(
-            *("-m", "keras_ring", "run", "--auto", "-np", "2", "--"),
-            *(sys.executable, script),
-        )
-        assert done.returncode != 0
-        assert "it trains" not in done.stdout
-        assert f"AutoError: Keras runs on {self.NAME!r} here" in done.stderr
-        assert "kr.DistributedOptimizer(optimizer)" in done.stderr

@@ -28,6 +28,9 @@ def test_what_an_event_is_bound_to_is_there(event):
         events.STEP_MADE,
         events.BATCHES_MADE,
         events.MODEL_BUILT,
+        events.STEP_RUN,
+        events.LOSS_COMPUTED,
+        events.OPTIMIZER_MADE,
     )
     assert found or may_be_empty
     for point in found:

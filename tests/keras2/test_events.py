@@ -47,4 +47,7 @@ def test_what_events_are_bound_to_is_there():
         "step_made",
         "batches_made",
         "model_built",
+        "step_run",
+        "loss_computed",
+        "optimizer_made",
     }

@@ -3,6 +3,9 @@
 import os
 
 os.environ["KERAS_BACKEND"] = "jax"
-os.environ["JAX_ENABLE_X64"] = "1"
+
+import jax
 
 from tests.backends.auto_ranks import *  # noqa: F403
+
+jax.config.update("jax_enable_x64", True)
