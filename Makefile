@@ -72,7 +72,7 @@ $(VENV)/.dependencies: requirements.txt
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $$(grep -E '^(cmake|ninja)' $<)
 	mkdir -p build
-	PATH="$(abspath $(BIN)):$$PATH" nice sh tools/build_core.sh \
+	PATH="$(abspath $(BIN)):$$PATH" sh tools/build_core.sh \
 	  >build/core.log 2>&1 & \
 	$(BIN)/python -m pip install --quiet -r $<; status=$$?; wait; exit $$status
 	touch $@
