@@ -40,15 +40,21 @@ def activate(settings: AutoSettings | None = None) -> None:
     job.init()
     if topology.size() == 1 and not settings.explain:
         return
-    hooks = _hooks()
-    hooks.install(settings)
-    # Each rank draws numbers of its own in models alone.
-    keras.utils.set_random_seed(shared_seed.get())
-    hooks.after_seed()
+    _hooks().install(settings)
+    share_seed()
     say(
         f"{topology.size()} ranks begin with the weights of rank 0, read the "
         "same data, and draw random numbers of their own in layers alone"
     )
+
+
+def share_seed() -> None:
+    """Seeds all that the program draws with the seed of rank 0.
+
+    Ranks then draw numbers of their own in steps of models alone.
+    """
+    keras.utils.set_random_seed(shared_seed.get())
+    _hooks().after_seed()
 
 
 def _hooks() -> Any:

@@ -478,11 +478,16 @@ class Seen(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.rows.append([float(logs["loss"]), float(logs["mae"])])
+        # A metric of several values.
+        self.rows[-1] += np.ravel(logs.get("r2_score", ())).tolist()
 
 
 def results_of_batches():
     x, y = data(31)
-    model = compiled(dense(), metrics=["mae"])
+    y = np.stack([np.ravel(y), np.ravel(y) / 3], axis=1)
+    each_output = keras.metrics.R2Score(class_aggregation=None)
+    model = keras.Sequential([dense(), layers.Dense(2)])
+    compiled(model, metrics=["mae", each_output])
     seen, shown = Seen(), []
     each = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: shown.append(logs["loss"])
@@ -758,7 +763,7 @@ def appended(folder):
 def own_seed():
     """Draws as a program that sets no seed; returns what is drawn."""
     keras.utils.set_random_seed(100 + kr.rank())
-    activation._share_seed()
+    activation.share_seed()
     return [
         np.random.random(),
         random.random(),
