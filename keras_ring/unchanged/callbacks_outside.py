@@ -38,7 +38,7 @@ from keras_ring.keras.callbacks.rank_zero_only import RankZeroOnly
 from keras_ring.keras.fit import one_writer
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model import model_optimizers
-from keras_ring.unchanged import outside, random_state, results
+from keras_ring.unchanged import outside, random_state, shared_counts
 
 _PLAIN = (bool, int, float, str, type(None))
 # Methods that all ranks call equally often, which those for evaluated batches
@@ -296,7 +296,7 @@ def _follow(model: Model, callback: Callback, change: _Change) -> None:
     if change.metrics:
         metrics = _metrics(model)
         for number in change.metrics:
-            results.note_of_all(metrics[number])
+            shared_counts.note_of_all(metrics[number])
     if change.error is not None:
         raise change.error
 

@@ -27,10 +27,10 @@ from keras_ring.keras.optimizer.whole_batch import PartStep, Step, WholeStep
 from keras_ring.tensorflow import batch_rows, gathers, reductions
 from keras_ring.unchanged import (
     batch_digests,
+    comparisons,
     custom_step_check,
     custom_step_semantics,
     script,
-    step_comparison,
     update_search,
 )
 from keras_ring.unchanged.custom_step_semantics import Found
@@ -78,7 +78,7 @@ class Call:
             self._begin(self._on_whole, leaves)
             return self._on_whole(*leaves)
         is_first = self._found is None
-        if is_first or step_comparison.should_compare(self._num_calls + 1):
+        if is_first or comparisons.is_due(self._num_calls + 1):
             # Checked again later, because the step may depend on its data.
             self._check(leaves, rows)
         if is_first:
@@ -86,7 +86,7 @@ class Call:
         returned, unknown = self._on_part(*leaves)
         returned = self._decided(returned, unknown, leaves, rows)
         self._num_calls += 1
-        if step_comparison.should_compare(self._num_calls):
+        if comparisons.is_due(self._num_calls):
             self._compare()
         return returned
 

@@ -1,6 +1,6 @@
 """The state of the random number generators that are not of models.
 
-These are the generators of Python, of NumPy, of TensorFlow and of
+These are the generators of Python, of NumPy, of the framework and of
 `keras.random`.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
-from keras_ring.tensorflow import global_random
 
 
 class State(NamedTuple):
@@ -20,7 +20,7 @@ class State(NamedTuple):
 
     of_python: Any
     of_numpy: Any
-    of_tensorflow: global_random.State
+    of_framework: Any
     # The state of `keras.random`; `None` with Keras 2.
     of_keras: Any
 
@@ -30,7 +30,7 @@ def get() -> State:
     return State(
         random.getstate(),
         np.random.get_state(),
-        global_random.get(),
+        backend.program_random_state(),
         compat.shared_seed(),
     )
 
@@ -43,7 +43,7 @@ def set_to(state: State) -> None:
     """
     random.setstate(state.of_python)
     np.random.set_state(state.of_numpy)
-    global_random.set_to(state.of_tensorflow)
+    backend.set_program_random_state(state.of_framework)
     if state.of_keras is not None:
         compat.set_shared_seed(state.of_keras)
 
@@ -57,7 +57,7 @@ def is_same(one: State, other: State) -> bool:
     """
     return (
         one.of_python == other.of_python
-        and one.of_tensorflow == other.of_tensorflow
+        and one.of_framework == other.of_framework
         # These contain arrays.
         and np.array_equal(one.of_keras, other.of_keras)
         and all(

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from keras_ring._typing import Logs, Model, Variable
 from keras_ring.core import arrays, reduce_ops, topology
@@ -26,6 +25,7 @@ from keras_ring.unchanged import (
     counted,
     data_passes,
     returned,
+    shared_counts,
     stateful_layers,
     whole_functions,
 )
@@ -33,7 +33,6 @@ from keras_ring.unchanged.data_passes import Pass
 
 _PURPOSE = "the results are those of one process"
 _BATCH_SIZE = 32  # Keras' default
-_OF_ALL = "_keras_ring_state_of_all"
 
 
 def install() -> None:
@@ -50,12 +49,7 @@ def install() -> None:
         ring=Ring.UNCHANGED,
         purpose=_PURPOSE,
     )
-    hooks.subscribe(
-        events.METRICS_RESET,
-        _reset,
-        ring=Ring.UNCHANGED,
-        purpose=_PURPOSE,
-    )
+    shared_counts.install()
     hooks.subscribe(
         events.PREDICTED,
         _predicted,
@@ -108,7 +102,7 @@ def combined(model: Model, logs: Logs, name: str, *, at_end: bool) -> Logs:
     parts = compat.metrics_variables(model)
     if running is not None and running.is_training:
         parts, wholes = whole_functions.variables_of_ranks(model)
-    _leave_to_one(parts)
+    shared_counts.leave_to_one(parts)
     metric_state.combine(parts, global_process_set, f"{name}/metrics")
     _share_of_rank_0(wholes, f"{name}/metrics/whole")
     of_all: Logs = model.get_metrics_result()
@@ -139,54 +133,6 @@ def _share_of_rank_0(variables: list[Variable], name: str) -> None:
         variable.assign(value)
 
 
-def note_state_of_all(model: Model) -> None:
-    """Records that the metrics of all ranks are in the same state.
-
-    They are after an evaluation between steps. Keras continues counting from
-    this state until it resets the metrics, which may be in other models, too.
-
-    Args:
-        model: A `keras.Model`.
-    """
-    for variable in compat.metrics_variables(model):
-        note_of_all(variable)
-
-
-def note_of_all(variable: Variable) -> None:
-    """Records that a variable of a metric is the same on all ranks.
-
-    Args:
-        variable: A variable in which ranks count.
-    """
-    _note(variable, np.array(compat.as_numpy(variable)))
-
-
-def _note(variable: Variable, value: npt.NDArray[Any] | None) -> None:
-    object.__setattr__(variable, _OF_ALL, value)
-
-
-def _leave_to_one(variables: list[Variable]) -> None:
-    """Subtracts shared counts from the sums of all ranks but rank 0."""
-    if topology.rank() == 0:
-        return
-    for variable in variables:
-        value = getattr(variable, _OF_ALL, None)
-        if value is not None and compat.aggregation(variable) == "sum":
-            compat.assign(variable, compat.as_numpy(variable) - value)
-
-
-def _reset(reset: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(reset)
-    def reset_metrics(self: Model) -> None:
-        reset(self)
-        # Metrics that Keras leaves as they are until they are built are not
-        # among these.
-        for variable in compat.metrics_variables(self):
-            _note(variable, None)
-
-    return reset_metrics
-
-
 def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
     parameters = inspect.signature(evaluate)
 
@@ -198,7 +144,7 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
         with data_passes.running(Pass(self, is_training=False)) as running:
             running.is_watched = are_watched(wanted.get("callbacks"))
             found = evaluate(self, *args, **kwargs)
-        note_state_of_all(self)
+        shared_counts.note_state_of_all(self)
         return found
 
     return evaluate_on_ranks

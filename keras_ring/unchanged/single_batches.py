@@ -16,8 +16,7 @@ from keras_ring.core import notices
 from keras_ring.core.notices import say
 from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
-from keras_ring.errors import AutoError, ConsistencyError
-from keras_ring.keras.agreement.difference import first_difference
+from keras_ring.errors import AutoError
 from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.backends import backend
 from keras_ring.keras.backends.interface import Run
@@ -32,10 +31,12 @@ from keras_ring.tensorflow.dataset_iterators import (
 )
 from keras_ring.unchanged import (
     batch_digests,
+    comparisons,
     data_passes,
     ending,
     results,
     script,
+    shared_counts,
     small_batches,
     step_check,
     step_comparison,
@@ -131,12 +132,12 @@ def _train_and_combine(
             logs = train(one)
     # Bypasses the model's own `__setattr__`, which tracks attributes.
     object.__setattr__(model, _NUM_TRAINED, number)
-    if step_comparison.should_compare(number):
+    if comparisons.is_due(number):
         _compare(model, number)
     if not is_for_all:
         step_check.check_single(model, batch)
         found = results.combined(model, logs, "auto/batch", at_end=False)
-    results.note_state_of_all(model)
+    shared_counts.note_state_of_all(model)
     return found
 
 
@@ -160,16 +161,7 @@ def _whole_step_of(model: Model) -> Callable[[Structure], Logs]:
 def _compare(model: Model, number: int) -> None:
     """Raises an error if ranks have different data or weights."""
     batch_digests.of_steps(model).require_same("auto/batch/data")
-    apart = first_difference(
-        model.trainable_variables, "auto/batch/weights", global_process_set
-    )
-    if apart is not None:
-        raise ConsistencyError(
-            f"After {number:,} calls of `train_on_batch` ranks have different "
-            f"values of {apart.path!r}, of which {apart.ranks}. The program "
-            "trains or changes the model on some ranks alone, or in another "
-            "order."
-        )
+    comparisons.require_same_weights(model, number)
 
 
 def _tested(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +172,7 @@ def _tested(test: Callable[..., Any]) -> Callable[..., Any]:
             self, args
         ):
             # Each rank has counted the whole batch.
-            results.note_state_of_all(self)
+            shared_counts.note_state_of_all(self)
         return found
 
     return test_and_note

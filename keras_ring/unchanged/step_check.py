@@ -4,7 +4,7 @@ This is known for what Keras itself computes: its losses are means over the
 rows, and its layers compute each row by itself. It is not known for a step or
 layer of the program's own: a loss may be a sum, or compare each row with all
 others. So ranks compare the gradients of a whole batch with those of its parts:
-for the first batch, and ever more rarely for later ones (`should_compare`),
+for the first batch, and ever more rarely for later ones (`comparisons`),
 because a step may depend on its data.
 
 Both are computed eagerly, with the weights after the step, and leave the state
@@ -39,6 +39,7 @@ from keras_ring.tensorflow.dataset_iterators import (
 )
 from keras_ring.unchanged import (
     batch_digests,
+    comparisons,
     counted,
     data_passes,
     kept_state,
@@ -233,7 +234,7 @@ def _is_due(model: Model, later: int) -> bool:
         model: A `keras.Model`.
         later: Integer, the number of further steps before it.
     """
-    return step_comparison.should_compare(_number(model) + later)
+    return comparisons.is_due(_number(model) + later)
 
 
 def _number(model: Model) -> int:

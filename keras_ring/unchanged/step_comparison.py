@@ -30,18 +30,6 @@ from keras_ring.unchanged.counted import Count, Counter
 from keras_ring.unchanged.recorded_state import Recorder
 
 NAME = "auto/step_check"
-# Where there are no epochs, ranks compare after steps 1, 2, 4 and so on, and
-# after multiples of this.
-_EVERY = 1024
-
-
-def should_compare(step: int) -> bool:
-    """Returns whether ranks compare after a step.
-
-    Args:
-        step: Integer, the number of the step, from 1 on.
-    """
-    return step & (step - 1) == 0 or step % _EVERY == 0
 
 
 def build_and_share(model: Model, batch: Structure) -> None:

@@ -63,6 +63,7 @@ from keras_ring.unchanged import (
     results,
     returned,
     script,
+    shared_counts,
     small_batches,
     state_combining,
     stateful_layers,
@@ -151,7 +152,7 @@ def _on_all_ranks(
                 step_check.end(self)
         # After this, other ranks can read what rank 0 has written.
         gathers.barrier(name="auto/fit/end")
-        results.note_state_of_all(self)
+        shared_counts.note_state_of_all(self)
         return history
 
     return fit_on_all_ranks
@@ -215,10 +216,14 @@ def _ours(
     ours = [BroadcastGlobalVariablesCallback(), _Watch()]
     given = backend.flatten(callbacks or [])
     if any(map(batch_watchers.looks_at_training, given)):
-        ours.append(batch_logs.BatchLogs())
+        ours.append(batch_logs.BatchLogs(_of_batch))
     if settings.per_rank:
         ours += learning_rate.scaled(model, settings)
     return ours
+
+
+def _of_batch(model: Model, logs: Logs) -> Logs:
+    return results.combined(model, logs, "auto/fit/batch", at_end=False)
 
 
 def _with_ours(

@@ -309,6 +309,16 @@ class Backend(Protocol):
     def seed_random(self, seed: int) -> None:
         """Seeds that generator."""
 
+    def program_random_state(self) -> Any:
+        """Returns the state from which the framework draws for the program.
+
+        It can be compared and pickled. `None` if a program gives the state to
+        what it draws.
+        """
+
+    def set_program_random_state(self, state: Any) -> None:
+        """Sets that state, from the result of `program_random_state`."""
+
     # --- Gradients ---
 
     def is_sparse(self, gradient: Gradient) -> bool:

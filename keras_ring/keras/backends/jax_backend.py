@@ -263,6 +263,14 @@ def seed_random(seed: int) -> None:
     raise NotImplementedError("layers draw from generators of Keras")
 
 
+def program_random_state() -> Any:
+    return None
+
+
+def set_program_random_state(state: Any) -> None:
+    del state
+
+
 # --- Gradients ---
 
 

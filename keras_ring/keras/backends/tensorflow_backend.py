@@ -37,6 +37,7 @@ from keras_ring.tensorflow import (
     dataset_iterators,
     execution,
     gathers,
+    global_random,
     names,
     ordering,
     reduction_calls,
@@ -297,6 +298,9 @@ def set_random_state(state: npt.NDArray[np.uint8]) -> None:
 def seed_random(seed: int) -> None:
     raise NotImplementedError("layers draw from generators of Keras")
 
+
+program_random_state = global_random.get
+set_program_random_state = global_random.set_to
 
 # --- Gradients ---
 

@@ -305,6 +305,16 @@ def seed_random(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def program_random_state() -> Any:
+    # Layers and a program draw from one generator.
+    state = random_state()
+    return None if state is None else state.tobytes()
+
+
+def set_program_random_state(state: Any) -> None:
+    set_random_state(np.frombuffer(state, np.uint8))
+
+
 # --- Gradients ---
 
 
