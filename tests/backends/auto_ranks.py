@@ -7,6 +7,7 @@ ranks; or the text of what refuses it.
 
 import os
 import re
+import sqlite3
 import traceback
 from typing import ClassVar
 
@@ -335,6 +336,74 @@ def called_back():
     return {**found, "seen": seen.losses}
 
 
+class Evaluates(keras.callbacks.Callback):
+    """Evaluates within epochs, after which metrics go on counting."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.data = x, y
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            self.model.evaluate(*self.data, batch_size=10, verbose=0)
+
+
+def evaluated_within():
+    x, y = data()
+    model = compiled(dense(), metrics=["mae"])
+    callbacks = [Evaluates(x[:50], y[:50])]
+    return trained(model, x, y, callbacks=callbacks)
+
+
+def batches_of(x, y, *more):
+    for begin in range(0, len(x), BATCH):
+        yield [each[begin : begin + BATCH] for each in (x, y, *more)]
+
+
+def single_batches():
+    """Batches of weighted rows, the last of which has one."""
+    x, y = data(2 * BATCH + 1)
+    weight = np.random.default_rng(1).uniform(0, 3, len(x))
+    model = dense(layers.BatchNormalization())
+    compiled(model, metrics=["mae", rmse], weighted_metrics=["mse"])
+    found = []
+    for _ in range(2):
+        for batch in batches_of(x, y, weight):
+            found.append(model.train_on_batch(*batch))
+            named = model.train_on_batch(*batch[:2], return_dict=True)
+            found.append([named[key] for key in sorted(named)])
+    found.append(model.test_on_batch(x, y))
+    found.append(model.predict_on_batch(x))
+    classes = compiled(dense(layers.Softmax()), "categorical_crossentropy")
+    for a, b in batches_of(x, np.eye(2)[y.argmax(-1)]):
+        weights = {0: 0.5, 1: 2.0}
+        found.append(classes.train_on_batch(a, b, class_weight=weights))
+    weights = [np.array(each) for each in model.get_weights()]
+    return {"found": found, "weights": weights}
+
+
+def adversaries():
+    """Two models in turn, one of which is a part of the other."""
+    x, _ = data()
+    critic = compiled(dense(layers.Dense(1)), rate=0.01)
+    critic.build((None, COLUMNS))
+    maker = keras.Sequential([keras.Input((4,)), layers.Dense(COLUMNS)])
+    both = keras.Sequential([keras.Input((4,)), maker, critic])
+    critic.trainable = False
+    compiled(both, rate=0.01)
+    random = np.random.default_rng(3)
+    found = []
+    for begin in range(0, ROWS, BATCH):
+        real = x[begin : begin + BATCH]
+        noise = random.normal(size=(len(real), 4))
+        made = maker.predict(noise, verbose=0)
+        ones = np.ones((len(real), 2))
+        found.append(critic.train_on_batch(real, ones))
+        found.append(critic.train_on_batch(made, ones * 0))
+        found.append(both.train_on_batch(noise, ones))
+    return {"found": found, "weights": both.get_weights()}
+
+
 def averaged():
     """A callback of Keras evaluates with averages of weights."""
     x, y = data()
@@ -354,6 +423,45 @@ def accumulated():
     optimizer = keras.optimizers.SGD(0.05, gradient_accumulation_steps=2)
     model.compile(optimizer, loss="mse")
     return trained(model, *data(96))
+
+
+class Records(keras.callbacks.Callback):
+    """Writes a row for each epoch, and changes the training."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+        self.rows = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        with sqlite3.connect(self.path) as table:
+            table.execute("CREATE TABLE IF NOT EXISTS epochs (loss REAL)")
+            table.execute("INSERT INTO epochs VALUES (?)", [logs["loss"]])
+        table.close()
+        self.rows += 1
+        self.model.optimizer.learning_rate = 0.02
+        halved = [each / 2 for each in self.model.get_weights()]
+        self.model.set_weights(halved)
+        np.random.normal(size=self.rows)
+        if epoch == 2:
+            self.model.stop_training = True
+
+
+def recorded(folder):
+    """A callback reaches outside: its rows are written once."""
+    path = os.path.join(folder, "rows")
+    records = Records(path)
+    found = trained(
+        compiled(dense(), metrics=["mae"]),
+        *data(),
+        epochs=5,
+        callbacks=[records],
+    )
+    with sqlite3.connect(path) as table:
+        rows = table.execute("SELECT loss FROM epochs").fetchall()
+    table.close()
+    drawn = np.random.normal()
+    return {**found, "rows": rows, "kept": [records.rows], "drawn": [drawn]}
 
 
 def files(folder):
@@ -485,11 +593,6 @@ def own_step():
 
 def no_sum():
     return refused(lambda: trained(compiled(KeepsLargest()), *data()))
-
-
-def single_batch():
-    model = compiled(dense())
-    return refused(lambda: model.train_on_batch(*data(BATCH)))
 
 
 def own_loop():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
-from keras_ring._typing import Model
+from keras_ring._typing import Logs, Model
 from keras_ring.keras.lanes import layer_functions
 from keras_ring.keras.lanes.keras3_functions import is_of_keras
 
@@ -43,3 +45,8 @@ def has_known_layers(model: Model) -> bool:
         and layer_functions.are_known(layer)
         for layer in layers
     )
+
+
+def in_order(model: Model, results: Logs) -> Any:
+    """Returns the results of a batch as Keras does without `return_dict`."""
+    return model._flatten_metrics_in_order(results)

@@ -11,6 +11,7 @@ from keras_ring.unchanged.portable import (
     refusals,
     results,
     same_batches,
+    single_batches,
     training,
 )
 from keras_ring.unchanged.settings import AutoSettings
@@ -35,6 +36,7 @@ def install(settings: AutoSettings) -> None:
     all_rows.install()
     same_batches.install()
     results.install()
+    single_batches.install(settings)
     refusals.install()
     once.install(settings)
     files.install()

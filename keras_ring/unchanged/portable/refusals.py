@@ -29,12 +29,6 @@ def install() -> None:
     """Changes the functions that are refused. Calling it once is enough."""
     reduction_guard.explain_by(_of_own_loop)
     hooks.subscribe(
-        events.BATCH_TRAINED,
-        _refuses_single_batches,
-        ring=Ring.UNCHANGED,
-        purpose=_PURPOSE,
-    )
-    hooks.subscribe(
         events.OPTIMIZER_MADE,
         _refuses_optimizer,
         ring=Ring.UNCHANGED,
@@ -84,28 +78,15 @@ def _error(model: Model, what: str) -> KerasRingError:
     return error
 
 
-def _refuses_single_batches(train: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(train)
-    def refuse(self: Model, *args: Any, **kwargs: Any) -> Any:
-        if not data_passes.is_of_all_ranks(self, args):
-            return train(self, *args, **kwargs)
-        ending.note_training()
-        raise AutoError(
-            f"{script.line()} trains model {self.name!r} by `train_on_batch`. "
-            f"On {backend.name()!r}, `--auto` trains by `fit` alone. {_LINES}"
-        )
-
-    return refuse
-
-
 def _refuses_optimizer(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def refuse(self: Any, *args: Any, **kwargs: Any) -> None:
         raise AutoError(
             f"{script.line()} makes a `torch.optim.{type(self).__name__}`, "
             "whose updates are those of a loop of the program's own. On "
-            "'torch', `--auto` trains models of Keras by `fit` alone. For a "
-            "loop, see `keras_ring.torch.DistributedOptimizer`."
+            "'torch', `--auto` trains models of Keras by `fit` and "
+            "`train_on_batch` alone. For a loop, see "
+            "`keras_ring.torch.DistributedOptimizer`."
         )
 
     return refuse
@@ -119,9 +100,10 @@ def _of_own_loop(optimizer: Optimizer, variable: Source) -> KerasRingError:
     error: KerasRingError = AutoError(
         f"{script.line()} updates{what} by optimizer "
         f"{reduction_guard.name_of(optimizer)!r} in a loop of the program's "
-        f"own. On {backend.name()!r}, `--auto` trains by `fit` alone. In a "
-        "loop, give each rank its part of the data (`kr.data.shard`), make "
-        "the optimizer one of all ranks (`kr.DistributedOptimizer`), and "
-        "begin with `kr.broadcast_model(model)`."
+        f"own. On {backend.name()!r}, `--auto` trains by `fit` and "
+        "`train_on_batch` alone. In a loop, give each rank its part of the "
+        "data (`kr.data.shard`), make the optimizer one of all ranks "
+        "(`kr.DistributedOptimizer`), and begin with "
+        "`kr.broadcast_model(model)`."
     )
     return error

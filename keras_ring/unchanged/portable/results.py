@@ -18,7 +18,12 @@ from keras_ring.keras.inference import inference
 from keras_ring.keras.lanes import compat, events, hooks, keras, keras3_models
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.model import metric_state
-from keras_ring.unchanged import batch_watchers, data_passes, stateful_layers
+from keras_ring.unchanged import (
+    batch_watchers,
+    data_passes,
+    shared_counts,
+    stateful_layers,
+)
 from keras_ring.unchanged.portable import all_rows
 
 _PURPOSE = "the results are those of one process"
@@ -27,6 +32,7 @@ _BATCH_SIZE = 32  # Keras' default
 
 def install() -> None:
     """Changes the models of Keras. Calling it once is enough."""
+    shared_counts.install()
     hooks.subscribe(
         events.RESULTS_MADE,
         _of_all_ranks,
@@ -41,26 +47,6 @@ def install() -> None:
     )
 
 
-class BatchLogs(keras.callbacks.Callback):  # type: ignore[misc]
-    """A callback that puts results of all ranks in `logs` for later ones."""
-
-    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        """Replaces the results of this rank in `logs` by those of all."""
-        if not logs:
-            return
-        # On JAX, this gives the variables their values.
-        model = self.model
-        variables = compat.metrics_variables(model)
-        kept = [(each, np.array(compat.as_numpy(each))) for each in variables]
-        try:
-            _combine(model, "auto/fit/batch")
-            found = _numbers(model.get_metrics_result())
-        finally:
-            for variable, value in kept:
-                compat.assign(variable, value)
-        logs.update(found)
-
-
 def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
     @functools.wraps(results)
     def results_of_all_ranks(self: Model, logs: Logs) -> Logs:
@@ -69,10 +55,24 @@ def _of_all_ranks(results: Callable[..., Logs]) -> Callable[..., Logs]:
             return results(self, logs)
         digests: Any = running.digests
         digests.require_same("auto/fit/epoch")
-        _combine(self, "auto/fit")
-        return _numbers(self.get_metrics_result())
+        return combined(self, "auto/fit")
 
     return results_of_all_ranks
+
+
+def combined(model: Model, name: str) -> Logs:
+    """Returns the results of all ranks, and leaves metrics in that state.
+
+    Args:
+        model: A `keras.Model`.
+        name: String, the prefix of the names of the collectives.
+    """
+    own, whole = all_rows.variables_of_ranks(model)
+    shared_counts.leave_to_one(own)
+    metric_state.combine(own, global_process_set, f"{name}/metrics")
+    for index, variable in enumerate(whole):
+        _share(variable, f"{name}/metrics/whole/{index}")
+    return _numbers(model.get_metrics_result())
 
 
 def _numbers(found: Logs) -> Logs:
@@ -83,14 +83,6 @@ def _numbers(found: Logs) -> Logs:
         return array if array.shape else array.item()
 
     return {key: number(value) for key, value in found.items()}
-
-
-def _combine(model: Model, name: str) -> None:
-    """Gives the metrics of a model their state of all ranks."""
-    own, whole = all_rows.variables_of_ranks(model)
-    metric_state.combine(own, global_process_set, f"{name}/metrics")
-    for index, variable in enumerate(whole):
-        _share(variable, f"{name}/metrics/whole/{index}")
 
 
 def _share(variable: Variable, name: str) -> None:
@@ -112,8 +104,11 @@ def _evaluated(evaluate: Callable[..., Any]) -> Callable[..., Any]:
             return evaluate(self, *args, **kwargs)
         with data_passes.alone():
             if _can_divide_evaluation(self, wanted):
-                return _divided(self, wanted)
+                found = _divided(self, wanted)
+                shared_counts.note_state_of_all(self)
+                return found
             found = evaluate(self, *args, **kwargs)
+        shared_counts.note_state_of_all(self)
         # The same on all ranks, also on hosts that round in another way.
         return broadcast_object(found, name="auto/evaluate")
 

@@ -2,7 +2,7 @@
 
 All ranks must read the same batches. What makes them differ is a seed of the
 program's own that is another one on each rank, or the clock. A digest of some
-numbers of each row is kept, and compared after batches 1, 2, 4 and so on, and
+numbers of each row is kept, and compared ever more rarely (`comparisons`), and
 at the end of each epoch.
 """
 
@@ -21,7 +21,7 @@ from keras_ring.keras.agreement.rank_names import rank_list
 from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.unchanged import data_passes, script
+from keras_ring.unchanged import comparisons, data_passes, script
 
 _NUMBER_BYTES = 8
 # Numbers of a row that are compared, at least.
@@ -50,7 +50,7 @@ class Digests:
                 shape = repr((tuple(leaf.shape), str(leaf.dtype))).encode()
                 self._digest = zlib.crc32(shape, self._digest)
                 self._digest = zlib.crc32(_some_of(leaf), self._digest)
-        if self._count & (self._count - 1) == 0:
+        if comparisons.is_due(self._count):
             self.require_same("auto/fit/batches")
 
     def require_same(self, name: str) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from keras_ring._typing import Callback, Logs, Model, Tensor
 from keras_ring.core import arrays, topology
@@ -24,7 +22,7 @@ from keras_ring.keras.callbacks.broadcast import (
 from keras_ring.keras.fit import watching
 from keras_ring.keras.lanes import compat, events, hooks, keras
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.model import metric_state, model_optimizers, seeds
+from keras_ring.keras.model import metric_state, model_optimizers
 from keras_ring.keras.model.sync_batch_normalization import (
     counted_moments_of_all_ranks,
 )
@@ -32,11 +30,21 @@ from keras_ring.keras.optimizer import weighted_losses
 from keras_ring.keras.optimizer.mixin import distributed_settings
 from keras_ring.keras.optimizer.optimizer import distribute_optimizer
 from keras_ring.keras.optimizer.reduction import ReductionSettings
-from keras_ring.unchanged import batch_watchers, data_passes, ending, script
+from keras_ring.unchanged import (
+    batch_logs,
+    batch_watchers,
+    callbacks_outside,
+    data_passes,
+    ending,
+    script,
+    shared_counts,
+    trackers,
+)
 from keras_ring.unchanged.data_passes import Pass
 from keras_ring.unchanged.portable import (
     all_rows,
     parts,
+    random_draws,
     refusals,
     results,
     row_check,
@@ -98,8 +106,7 @@ def _on_all_ranks(
             )
             with data_passes.alone():
                 return fit(self, *args, **kwargs)
-        refusals.check_model(self)
-        _distribute(self)
+        prepare(self)
         this = Pass(self, is_training=True)
         this.is_split = True
         this.digests = same_batches.Digests()
@@ -111,11 +118,26 @@ def _on_all_ranks(
         wanted["callbacks"] = _with_ours(wanted["callbacks"])
         with data_passes.running(this):
             history = fit(*given.args, **given.kwargs)
+        shared_counts.note_state_of_all(self)
         # After this, other ranks can read what rank 0 has written.
         arrays.barrier(name="auto/fit/end", process_set=global_process_set)
         return history
 
     return fit_on_all_ranks
+
+
+def prepare(model: Model) -> None:
+    """Prepares a model for training on parts of batches.
+
+    Args:
+        model: A `keras.Model`, which is compiled.
+
+    Raises:
+        AutoError: If it cannot be trained so.
+    """
+    refusals.check_model(model)
+    _distribute(model)
+    trackers.tell()
 
 
 def _distribute(model: Model) -> None:
@@ -163,15 +185,21 @@ def _text_of(wanted: dict[str, Any]) -> str:
     )
 
 
+def _of_batch(model: Model, logs: Logs) -> Logs:
+    del logs
+    return results.combined(model, "auto/fit/batch")
+
+
 def _with_ours(callbacks: Any) -> Any:
     ours: list[Callback] = [BroadcastGlobalVariablesCallback(), _Watch()]
     is_list = isinstance(callbacks, keras.callbacks.CallbackList)
     given = callbacks.callbacks if is_list else backend.flatten(callbacks or [])
     if any(map(batch_watchers.looks_at_training, given)):
-        ours.append(results.BatchLogs())
+        ours.append(batch_logs.BatchLogs(_of_batch))
+    given = callbacks_outside.on_rank_zero(given)
     if not is_list:
         return [*ours, *given]
-    callbacks.callbacks[:0] = ours
+    callbacks.callbacks[:] = [*ours, *given]
     for each in ours:
         each.set_model(callbacks._model)
         each.set_params(callbacks.params)
@@ -190,7 +218,7 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
         watch = watching.current()
         if running is not None and watch is not None:
             watch.part = running.reads
-        _Generator.begin()
+        random_draws.begin()
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Makes the first batch of the epoch be checked, and the metrics."""
@@ -201,38 +229,6 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
         )
 
 
-class _Generator:
-    """The generator of the framework itself, in steps and between them.
-
-    Some layers draw from it, and so does what shuffles data. Ranks draw other
-    numbers in steps, and the same ones between them.
-    """
-
-    of_rank: npt.NDArray[np.uint8] | None = None
-
-    @classmethod
-    def begin(cls) -> None:
-        """Shares the state of rank 0, and keeps that of this rank for steps."""
-        # It was made one of this rank when the weights were shared.
-        cls.of_rank = backend.random_state()
-        seeds.share_generator(0, global_process_set, fold_rank=False)
-
-    @classmethod
-    @contextlib.contextmanager
-    def in_step(cls) -> Iterator[None]:
-        """Makes the context draw from the generator of this rank."""
-        between = backend.random_state()
-        if cls.of_rank is None or between is None:
-            yield
-            return
-        backend.set_random_state(cls.of_rank)
-        try:
-            yield
-        finally:
-            cls.of_rank = backend.random_state()
-            backend.set_random_state(between)
-
-
 def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
     # The last argument is the batch; JAX has the state of the model before it.
     @functools.wraps(train_step)
@@ -241,7 +237,7 @@ def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
         if running is None or not running.is_training:
             return train_step(self, *args)
         *others, batch = args
-        with parts.on_part(self, batch) as step, _Generator.in_step():
+        with parts.on_part(self, batch) as step, random_draws.in_step():
             rows = step.rows_of(batch)
             if step.has_rows:
                 return train_step(self, *others, rows)
