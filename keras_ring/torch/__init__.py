@@ -23,6 +23,7 @@ gradient_reducer   reduces gradients during the backward pass
 parameter_check    compares parameters between ranks
 gradient_operations  reductions that are the same in each step
 parameters         shares parameters and the state of optimizers
+buffers            shares buffers after each forward pass
 sync_batch_norm    batch normalization over all ranks
 samplers           divides data sets
 horovod_names      names of Horovod that the core does not have
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         rank,
         size,
     )
+    from keras_ring.torch.buffers import broadcast_buffers
     from keras_ring.torch.compression import Compression
     from keras_ring.torch.gathers import (
         allgather,
@@ -188,6 +190,7 @@ _HOMES = {
         ),
         f"{_CORE}.topology",
     ),
+    "broadcast_buffers": f"{__name__}.buffers",
     "Compression": f"{__name__}.compression",
     **dict.fromkeys(
         (
@@ -265,6 +268,7 @@ __all__ = [
     "broadcast_",
     "broadcast_async",
     "broadcast_async_",
+    "broadcast_buffers",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",

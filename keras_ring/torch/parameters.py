@@ -132,17 +132,25 @@ def broadcast_optimizer_state(
                 parameter.grad = torch.zeros_like(parameter)
 
 
-def share(named: Sequence[tuple[str, Tensor]], process_set: ProcessSet) -> None:
-    """Gives all ranks the parameters of the lowest, in place.
+def share(
+    named: Sequence[tuple[str, Tensor]],
+    process_set: ProcessSet,
+    root_rank: int | None = None,
+) -> None:
+    """Gives all ranks the parameters of one, in place.
 
     Args:
         named: List of pairs of a name and a tensor.
         process_set: The `ProcessSet` of the ranks that call this.
+        root_rank: Integer, the rank that has them. Defaults to `None`, for the
+            lowest.
 
     Raises:
         ValueError: If the ranks have other names, shapes or dtypes.
     """
-    _broadcast(named, process_set.ranks[0], process_set)
+    if root_rank is None:
+        root_rank = process_set.ranks[0]
+    _broadcast(named, root_rank, process_set)
 
 
 def _broadcast(

@@ -459,6 +459,65 @@ def convolutions():
     return True
 
 
+class Kept(nn.Module):
+    """Has buffers of several dtypes, one of which its gradient needs."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 4), nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 2)
+        self.register_buffer("scale", torch.rand(4))
+        self.register_buffer("seen", torch.tensor([False] * 3))
+        self.register_buffer("last", torch.zeros(()), persistent=False)
+        self.double()
+
+    def forward(self, x):
+        if self.training:
+            self.seen[self.norm.num_batches_tracked % 3] = True
+            self.last.copy_(x.detach().sum())
+        return self.head(self.norm(self.first(x)) * self.scale)
+
+
+def buffers():
+    """Those of rank 0 are those of all ranks, whose batches are others."""
+    rank, _ = init()
+    torch.manual_seed(rank)
+    model = Kept()
+    optimizer = kr.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1), model.named_parameters()
+    )
+    handle = kr.broadcast_buffers(model)
+    of_rank_0 = copy.deepcopy(model)
+    of_rank_0._forward_hooks.clear()
+    given = list(batches(8, 6))
+    for x, y in given[:5]:
+        for mine, reference in zip(
+            model.parameters(), of_rank_0.parameters(), strict=True
+        ):
+            reference.data.copy_(mine.data)
+        of_rank_0(x[:: kr.size()])
+        plain(model, optimizer, part(x), part(y), True)
+        for name, buffer in model.named_buffers():
+            assert torch.equal(buffer, of_rank_0.get_buffer(name)), name
+    if rank == 0:  # shares nothing, so one rank may do it alone
+        with torch.no_grad():
+            model(x)
+        model.eval()
+        model(x)
+        model.train()
+    handle.remove()
+    before = model.norm.running_mean.clone()
+    model(part(x) + rank)
+    everyone = kr.allgather(model.norm.running_mean[None])
+    assert not torch.equal(everyone[0], everyone[1])
+    assert not torch.equal(before, model.norm.running_mean)
+    own = kr.broadcast_buffers(model, kr.size() - 1)
+    everyone = kr.allgather(model.norm.running_mean[None])
+    assert all(torch.equal(everyone[-1], each) for each in everyone)
+    own.remove()
+    return True
+
+
 def checkpointed():
     """Activations that are computed again in the backward pass."""
     from torch.utils.checkpoint import checkpoint

@@ -20,6 +20,7 @@ from tests.tiers import few
         rank_optimizer.schedules_and_scaling,
         rank_optimizer.autocast,
         rank_optimizer.convolutions,
+        rank_optimizer.buffers,
         rank_optimizer.checkpointed,
         rank_optimizer.embeddings,
         rank_optimizer.states,
