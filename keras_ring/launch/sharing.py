@@ -8,7 +8,8 @@ from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import cores, processors
 from keras_ring.protocol.processors import Node
 
-# Without these, each rank's TensorFlow would start a thread for each core.
+# Without these, the framework of each rank would start a thread for each core.
+# JAX is told by keras_ring.jax, from the last one.
 _INTRA = "TF_NUM_INTRAOP_THREADS"
 _INTER = "TF_NUM_INTEROP_THREADS"
 _OPENMP = "OMP_NUM_THREADS"
@@ -100,15 +101,31 @@ def share_cores(
     }
     notes: tuple[str, ...] = ()
     if threads is None and variables:
-        plural = "s" if machine.cores > 1 else ""
-        notes = (
-            f"{machine.cores} core{plural} for {num_ranks} ranks: set "
-            + ", ".join(f"{name}={text}" for name, text in variables.items())
-            + " (--threads changes it)",
-        )
+        notes = (_shared_text(num_ranks, machine.cores, count, variables),)
     return Share(
         variables=variables, cpus=bound.cpus, notes=notes + bound.notes
     )
+
+
+def _shared_text(
+    num_ranks: int, num_cores: int, count: int, variables: Mapping[str, str]
+) -> str:
+    """Returns a line that tells how many threads each rank has."""
+    if len(variables) == len(thread_variables(count)):
+        what = f"each computes with {_counted(count, 'thread')}"
+    else:
+        # The user has set the others.
+        what = "set " + ", ".join(
+            f"{name}={text}" for name, text in variables.items()
+        )
+    return (
+        f"{_counted(num_cores, 'core')} for {num_ranks} ranks: {what} "
+        "(--threads changes it)"
+    )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" + "s" * (count != 1)
 
 
 def _bind(num_ranks: int, machine: Machine) -> Share:

@@ -39,6 +39,18 @@ def test_cores_are_divided(num_ranks, threads, expected):
     assert len(share.notes) == (threads is None and num_ranks > 1)
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "text"),
+    [
+        (2, "8 cores for 2 ranks: each computes with 4 threads"),
+        (8, "8 cores for 8 ranks: each computes with 1 thread"),
+    ],
+)
+def test_the_user_is_told_of_the_threads(num_ranks, text):
+    share = share_cores(num_ranks, EIGHT, {})
+    assert share.notes == (f"{text} (--threads changes it)",)
+
+
 def test_what_the_user_has_set_stays():
     mine = {INTRA: "7", OPENMP: "5"}
     share = share_cores(2, EIGHT, mine)
