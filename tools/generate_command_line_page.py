@@ -59,23 +59,35 @@ def _section(parser: argparse.ArgumentParser, about: str) -> str:
         if not action.option_strings
     ]
     usage = parser.usage or " ".join([parser.prog, "[options]", *words])
-    rows = [
-        f"| {_shown(action)} | {action.help or ''} |".replace("%%", "%")
-        for action in parser._actions
-        if not isinstance(action, argparse._HelpAction)
+    tables = [
+        _table(group.title, group._group_actions)
+        for group in parser._action_groups
     ]
     text = f"\n## {parser.prog}\n\n```text\n{usage}\n```\n\n"
     description = parser.description or about
     text += description[:1].upper() + description[1:]
     text += "" if description.endswith(".") else "."
-    return (
-        text + "\n\n| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
-    )
+    if parser.epilog:
+        text += f"\n\n{parser.epilog.replace(': ', ': `', 1)}`"
+    return text + "\n" + "".join(tables)
+
+
+def _table(title: str | None, actions: list[argparse.Action]) -> str:
+    """Returns a table of the arguments of a group, or "" if it has none."""
+    rows = [
+        f"| {_shown(action)} | {action.help or ''} |".replace("%%", "%")
+        for action in actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
+    if not rows:
+        return ""
+    head = f"| {title} | |\n|---|---|\n"
+    return "\n" + head + "\n".join(rows) + "\n"
 
 
 def page() -> str:
     """Returns the text of the page."""
-    commands = list(_commands(cli._parser()))
+    commands = list(_commands(cli.parser()))
     lines = [
         f"| [`{parser.prog}`](#{parser.prog.replace(' ', '-')}) | {about} |"
         for parser, about in commands

@@ -12,11 +12,12 @@ from keras_ring.protocol import auto_options
 from keras_ring.protocol.time_limits import CONNECT_TIMEOUT, LIMITS, NEVER
 
 
-def add_host_arguments(run: argparse.ArgumentParser) -> None:
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options for hosts, which `check` has as well."""
+    run = parser.add_argument_group("hosts")
     run.add_argument(
         "-H",
-        dest="hosts",
+        "--hosts",
         metavar="HOST:SLOTS",
         help="where to run, for example node1:4,node2:4 (default: this host)",
     )
@@ -26,7 +27,11 @@ def add_host_arguments(run: argparse.ArgumentParser) -> None:
         help="the same in a file, a host on each line: node1 slots=4",
     )
     run.add_argument(
-        "--ssh-port", type=int, metavar="P", help="port of the hosts' sshd"
+        "--ssh-port",
+        "-p",
+        type=int,
+        metavar="P",
+        help="port of the hosts' sshd",
     )
     run.add_argument(
         "--ssh-identity", metavar="F", help="private key for the hosts"
@@ -39,6 +44,8 @@ def add_host_arguments(run: argparse.ArgumentParser) -> None:
     _add_limit(run, CONNECT_TIMEOUT)
     run.add_argument(
         "--interface",
+        "--network-interface",
+        "--network-interfaces",
         metavar="I",
         help="by which network ranks reach each other: names, addresses or"
         " networks, such as eth0 or 10.0.0.0/8 (default: any that works)",
@@ -51,7 +58,7 @@ def add_host_arguments(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_limit(run: argparse.ArgumentParser, name: str) -> None:
+def _add_limit(run: argparse._ArgumentGroup, name: str) -> None:
     limit = LIMITS[name]
     run.add_argument(
         limit.option,
@@ -63,10 +70,64 @@ def _add_limit(run: argparse.ArgumentParser, name: str) -> None:
 
 def add_run_arguments(run: argparse.ArgumentParser) -> None:
     """Adds the options and the command of `keras-ring run`."""
-    run.add_argument("-np", type=int, metavar="N", help="number of ranks")
+    run.add_argument(
+        "-np",
+        "--num-proc",
+        dest="np",
+        type=int,
+        metavar="N",
+        help="number of ranks",
+    )
+    _add_auto_arguments(run)
     add_host_arguments(run)
+    _add_stream_arguments(run)
+    _add_time_limits(run)
+    _add_processor_arguments(run)
+    _add_watching_arguments(run)
+    _add_autotune_arguments(run)
+    run.add_argument(
+        "command", nargs=argparse.REMAINDER, help="program and arguments"
+    )
+
+
+def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("what ranks read and print")
+    run.add_argument(
+        "--env",
+        dest="variables",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="set a variable for the ranks (may be repeated)",
+    )
+    run.add_argument(
+        "--stdin",
+        metavar="S",
+        help="what ranks read from standard input: all, each of them all that"
+        " this command is given, or none (default: all of a file, and where the"
+        " command takes its program from there, as python - does)",
+    )
+    run.add_argument(
+        "--stdout",
+        metavar="R",
+        help="whose standard output is shown: rank0, or all (default: all; of"
+        " --auto rank0)",
+    )
+    run.add_argument(
+        "--fold",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether a line that several ranks print alike to standard error"
+        " is shown once (default: it is)",
+    )
+    run.add_argument(
+        "--prefix-timestamp",
+        action="store_true",
+        help="start each line of output with the time",
+    )
     run.add_argument(
         "--output-dir",
+        "--output-filename",
         metavar="D",
         help="also write each rank's output to D/rank.N/stdout and stderr",
     )
@@ -83,31 +144,24 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="files to keep beside each that is written to (default: 3)",
     )
     run.add_argument(
-        "--prefix-timestamp",
-        action="store_true",
-        help="start each line of output with the time",
+        "--log-level", metavar="L", help="debug, info, warning, error, off"
     )
     run.add_argument(
-        "--stdout",
-        metavar="R",
-        help="whose standard output is shown: rank0, or all (default: all; of"
-        " --auto rank0)",
+        "--verbose",
+        dest="log_level",
+        action="store_const",
+        const="info",
+        help="the same as --log-level info",
     )
     run.add_argument(
-        "--stdin",
-        metavar="S",
-        help="what ranks read from standard input: all, each of them all that"
-        " this command is given, or none (default: all of a file, and where the"
-        " command takes its program from there, as python - does)",
+        "--log-format",
+        metavar="F",
+        help="text, or json: each line an object (default: text)",
     )
-    run.add_argument(
-        "--env",
-        dest="variables",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="set a variable for the ranks (may be repeated)",
-    )
+
+
+def _add_time_limits(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("time limits")
     run.add_argument(
         "--start-timeout",
         metavar="S",
@@ -116,13 +170,34 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
     for name in LIMITS:
         if name != CONNECT_TIMEOUT:
             _add_limit(run, name)
+
+
+def _add_processor_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("processors and connections")
+    run.add_argument(
+        "--threads",
+        type=int,
+        metavar="T",
+        help="threads of each rank; 0: as many as its libraries choose"
+        " (default: the cores divided by the ranks)",
+    )
+    run.add_argument(
+        "--bind",
+        action="store_true",
+        help="keep each rank on processors of its own",
+    )
     run.add_argument(
         "--tls",
         action=argparse.BooleanOptionalAction,
         help="whether connections between ranks are encrypted (default: not)",
     )
+
+
+def _add_watching_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("what a job tells")
     run.add_argument(
         "--timeline",
+        "--timeline-filename",
         metavar="F",
         help="record what each rank does, and make one file of it: F.json and"
         " F.json.gz for chrome://tracing, any other name for Perfetto"
@@ -139,41 +214,10 @@ def add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="A",
         help="listen for Prometheus on the address A (default: 127.0.0.1)",
     )
-    _add_auto_arguments(run)
-    _add_autotune_arguments(run)
-    run.add_argument(
-        "--log-level", metavar="L", help="debug, info, warning, error, off"
-    )
-    run.add_argument(
-        "--log-format",
-        metavar="F",
-        help="text, or json: each line an object (default: text)",
-    )
-    run.add_argument(
-        "--threads",
-        type=int,
-        metavar="T",
-        help="threads of each rank; 0: as many as its libraries choose"
-        " (default: the cores divided by the ranks)",
-    )
-    run.add_argument(
-        "--bind",
-        action="store_true",
-        help="keep each rank on processors of its own",
-    )
-    run.add_argument(
-        "--fold",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether a line that several ranks print alike to standard error"
-        " is shown once (default: it is)",
-    )
-    run.add_argument(
-        "command", nargs=argparse.REMAINDER, help="program and arguments"
-    )
 
 
-def _add_auto_arguments(run: argparse.ArgumentParser) -> None:
+def _add_auto_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("programs of one process")
     run.add_argument(
         "--auto",
         action="store_const",
@@ -209,7 +253,8 @@ def _add_auto_arguments(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_autotune_arguments(run: argparse.ArgumentParser) -> None:
+def _add_autotune_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("tuning")
     run.add_argument(
         "--autotune",
         action="store_true",
