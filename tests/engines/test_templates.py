@@ -64,7 +64,7 @@ def test_ray_is_python():
         (["slurm", "--name", "Train"], "--name 'Train': expected up to 40"),
         (["slurm", "--hosts", "0"], "--hosts 0: expected at least 1"),
         (["kubernetes", "--image", "a b"], "--image 'a b' is no name"),
-        (["lsf"], "invalid choice: 'lsf'"),
+        (["lsf"], "there is no engine 'lsf'"),
     ],
 )
 def test_what_makes_no_sense(words, told):

@@ -25,6 +25,7 @@ def _run(arguments: argparse.Namespace) -> int:
 BENCH = Verb(
     name="bench",
     help="measure collectives; under `run`, or alone",
+    example="keras-ring run -np 4 -- keras-ring bench step",
     add_arguments=add_bench_arguments,
     run=_run,
 )

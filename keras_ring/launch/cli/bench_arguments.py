@@ -78,9 +78,7 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
         bench: The parser of the arguments after `keras-ring bench`.
     """
     kinds = bench.add_subparsers(dest="kind", metavar="KIND", required=True)
-    allreduce = kinds.add_parser(
-        "allreduce", help="one tensor, size by size", allow_abbrev=False
-    )
+    allreduce = kinds.add_parser("allreduce", help="one tensor, size by size")
     _size_option(allreduce, "--min-bytes", "4", "the first size")
     _size_option(allreduce, "--max-bytes", "64MiB", "the last size, at most")
     allreduce.add_argument(
@@ -90,9 +88,7 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
         metavar="F",
         help="each size is F times the last (default: 4)",
     )
-    grouped = kinds.add_parser(
-        "grouped", help="many tensors as one operation", allow_abbrev=False
-    )
+    grouped = kinds.add_parser("grouped", help="many tensors as one operation")
     grouped.add_argument(
         "--tensors",
         type=parse_counts,
@@ -101,9 +97,7 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
         help="how many tensors (default: 1,10,100,1000)",
     )
     _size_option(grouped, "--bytes", "16MiB", "the size of all together")
-    step = kinds.add_parser(
-        "step", help="what a training step reduces", allow_abbrev=False
-    )
+    step = kinds.add_parser("step", help="what a training step reduces")
     step.add_argument(
         "sets",
         nargs="*",
@@ -127,7 +121,6 @@ def add_bench_arguments(bench: argparse.ArgumentParser) -> None:
         "processor",
         help="what this machine's processors take for messages and memory, for"
         " the simulation of large jobs; without ranks",
-        allow_abbrev=False,
     )
     _add_json(processor)
 

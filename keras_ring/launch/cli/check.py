@@ -332,6 +332,7 @@ def _run(arguments: argparse.Namespace) -> int:
 CHECK = Verb(
     name="check",
     help="say whether a job can run here, and what is missing",
+    example="keras-ring check -H node1:4,node2:4",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -1,13 +1,12 @@
 """The `keras-ring` command and its verbs, each of which has a module."""
 
-import argparse
 from collections.abc import Sequence
-from typing import NoReturn
 
 from keras_ring._version import __version__
 from keras_ring.launch.cli.bench import BENCH
 from keras_ring.launch.cli.check import CHECK
 from keras_ring.launch.cli.diagnosis import DOCTOR
+from keras_ring.launch.cli.parser import Parser
 from keras_ring.launch.cli.report import REPORT
 from keras_ring.launch.cli.run import RUN
 from keras_ring.launch.cli.template import TEMPLATE
@@ -19,25 +18,20 @@ from keras_ring.protocol import standard_streams
 _VERBS = (RUN, CHECK, DOCTOR, TOP, STATUS, BENCH, REPORT, TEMPLATE)
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises on bad usage, so that `main` prints one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def parser() -> Parser:
+    """Returns the parser of the command line."""
+    found = Parser(
         prog="keras-ring",
-        description="Distributed training for Keras and TensorFlow.",
-        allow_abbrev=False,
+        description="Trains a Keras, TensorFlow, PyTorch, JAX or MXNet program "
+        "on many processes.",
+        epilog="For example: keras-ring run --auto -np 4 -- python train.py",
     )
-    parser.add_argument(
+    found.add_argument(
         "--version",
         action="version",
         version=f"keras-ring {__version__}",
     )
-    commands = parser.add_subparsers(
+    commands = found.add_subparsers(
         dest="command_name", metavar="COMMAND", required=True
     )
     for verb in _VERBS:
@@ -46,11 +40,11 @@ def _parser() -> _Parser:
             help=verb.help,
             usage=verb.usage,
             description=verb.description,
-            allow_abbrev=False,
+            epilog=verb.example and f"For example: {verb.example}",
         )
         verb.add_arguments(words)
         words.set_defaults(verb=verb)
-    return parser
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     standard_streams.fill_closed()
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parser().parse_args(argv)
         return int(arguments.verb.run(arguments))
     except UsageError as error:
         return refused(error)

@@ -44,6 +44,7 @@ DOCTOR = Verb(
     help="say which rank of a job went another way, from flight records",
     description="Joins the flight records that the ranks of a job have left,"
     " and says in a paragraph which of them went another way first, and how.",
+    example="keras-ring doctor flights/",
     add_arguments=_add_arguments,
     run=_run,
 )

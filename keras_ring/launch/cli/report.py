@@ -43,6 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
 REPORT = Verb(
     name="report",
     help="make a page of what a timeline tells: what is slow, and why",
+    example="keras-ring report timeline.json",
     add_arguments=_add_arguments,
     run=_run,
 )

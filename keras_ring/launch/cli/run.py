@@ -155,6 +155,7 @@ RUN = Verb(
     help="run a training script on several ranks",
     usage="keras-ring run -np N [options] -- python train.py [...]",
     description="Starts N ranks of a command, on this host or on several.",
+    example="keras-ring run --auto -np 4 -- python train.py",
     add_arguments=add_run_arguments,
     run=_run,
 )

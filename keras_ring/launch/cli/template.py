@@ -35,7 +35,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         engine = engines.add_parser(
             name,
             usage=f"keras-ring template {name} [options] [-- python train.py]",
-            allow_abbrev=False,
         )
         _add_options(engine, of_kubernetes=name == "kubernetes")
 
@@ -165,6 +164,7 @@ def _run(arguments: argparse.Namespace) -> int:
 TEMPLATE = Verb(
     name="template",
     help="print a file that starts a job by Slurm, MPI, Ray or Kubernetes",
+    example="keras-ring template slurm -- python train.py",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -186,12 +186,14 @@ def _tell(
 TOP = Verb(
     name="top",
     help="watch a running job: rates, who waits for whom, and why",
+    example="keras-ring top",
     add_arguments=_add_top_arguments,
     run=_top,
 )
 STATUS = Verb(
     name="status",
     help="print what a running job does, once",
+    example="keras-ring status",
     add_arguments=_add_status_arguments,
     run=_status,
 )

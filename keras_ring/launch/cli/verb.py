@@ -22,6 +22,8 @@ class Verb:
         usage: String, the usage line. Defaults to one made of the arguments.
         description: String, a longer text for the help of this verb. Defaults
             to none.
+        example: String, a command to try, for the help of this verb. Defaults
+            to none.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Verb:
     run: Callable[[argparse.Namespace], int]
     usage: str | None = None
     description: str | None = None
+    example: str | None = None
 
 
 def refused(error: UsageError) -> int:
