@@ -286,7 +286,7 @@ _ABSENT = {
         ": a job keeps the ranks that it began with. Save the state, with "
         "`kr.callbacks.BackupAndRestore` or `kr.checkpoint`, and start the "
         "program again, with as many ranks as there are then: it goes on from "
-        "there"
+        "there. `keras-ring run --restarts N` does so when a rank fails"
     ),
 }
 

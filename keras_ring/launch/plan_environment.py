@@ -56,6 +56,7 @@ def rank_environment(
     # Variables for the launcher only.
     for name in (contract.METRICS_TOKEN, *LIMITS):
         made.pop(name, None)
+    made[contract.RESTART] = "0"
     check_settings(made)
     return made
 

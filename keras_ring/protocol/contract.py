@@ -15,6 +15,8 @@ JOB_KEY = "KERAS_RING_JOB_KEY"
 # The name of a file with the key, for engines that provide files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
 GENERATION = "KERAS_RING_GENERATION"
+# How often the launcher has started the job again; only Python code reads it.
+RESTART = "KERAS_RING_RESTART"
 # Set by a rank for the processes that it starts (`core.parent_rank`).
 PARENT_RANK = "KERAS_RING_PARENT_RANK"
 ERROR_FILE = "KERAS_RING_ERROR_FILE"

@@ -18,6 +18,7 @@ from keras_ring.launch.job_end import JobEnd
 from keras_ring.launch.plan import LaunchPlan
 from keras_ring.launch.preflight import HostsError
 from keras_ring.launch.python_command import deaf_option
+from keras_ring.launch.restarts import is_of_use, parse_restarts, starts
 from keras_ring.launch.summary import (
     RankEnd,
     failure_keys,
@@ -59,11 +60,11 @@ def _run(arguments: argparse.Namespace) -> int:
     with speaking_as(source if asked == JSON else None):
         try:
             _warn_of_several(os.environ)
+            restarts = parse_restarts(arguments.restarts)
             plan = plan_of(arguments, os.environ)
             given = standard_input.read(plan.command, arguments.stdin)
             plan = replace(plan, stdin=given)
-            with speaking_as(plan.log_source):
-                return _run_plan(plan)
+            return _run_plans(plan, restarts)
         except UsageError as error:
             return refused(error)
         except KeyboardInterrupt:
@@ -71,18 +72,38 @@ def _run(arguments: argparse.Namespace) -> int:
             return 128 + signal.SIGINT
 
 
-def _run_plan(plan: LaunchPlan) -> int:
+def _run_plans(first: LaunchPlan, restarts: int) -> int:
+    """Runs a job, and again if a rank fails; returns the last exit code."""
+    code = 0
+    for number, plan in enumerate(starts(first, restarts)):
+        with speaking_as(plan.log_source):
+            end = _run_plan(plan)
+            if end is None:
+                return _FAILED
+            code = report(end, plan)
+            if end.first is None or number == restarts:
+                return code
+            if not is_of_use(end):
+                say(
+                    "not started again, as no rank had called"
+                    " keras_ring.init() before the failure"
+                )
+                return code
+            say(f"starts the job again: restart {number + 1} of {restarts}")
+    return code
+
+
+def _run_plan(plan: LaunchPlan) -> JobEnd | None:
+    """Runs a job; returns its end, or `None` if it could not start."""
     plan.output.prepare(plan.size)
     try:
-        end = run_plan(plan)
+        return run_plan(plan)
     except HostsError as error:
         say(str(error), level="error")
-        return _FAILED
     except OSError as error:
         # There are no more processes or descriptors, or no room for files.
         say(f"cannot run the job: {error}", level="error")
-        return _FAILED
-    return report(end, plan)
+    return None
 
 
 def report(end: JobEnd, plan: LaunchPlan) -> int:

@@ -161,7 +161,13 @@ def _add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_time_limits(parser: argparse.ArgumentParser) -> None:
-    run = parser.add_argument_group("time limits")
+    run = parser.add_argument_group("failures and time limits")
+    run.add_argument(
+        "--restarts",
+        metavar="N",
+        help="start the job again, up to N times, when a rank has failed; a"
+        " program that saves its state goes on from there (default: 0)",
+    )
     run.add_argument(
         "--start-timeout",
         metavar="S",
