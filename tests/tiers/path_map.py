@@ -111,7 +111,11 @@ PATH_MAP: dict[str, frozenset[str]] = {
     "tools/test_cpp.sh": _SANITIZED,
     "CMakeLists.txt": _SANITIZED,
     "setup.py": NONE,
+    "CHANGELOG.md": NONE,
+    "CITATION.cff": NONE,
+    "CONTRIBUTING.md": NONE,
     "LICENSE": NONE,
+    "SECURITY.md": NONE,
     "MANIFEST.in": NONE,
     # Tests run when they have changed; those of the long tier by their part.
     "tests/": NONE,

@@ -17,6 +17,9 @@ from tools import generate_architecture
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
+# A link to a file of the project, and to a heading in it.
+_LINK = r"\]\((?!https?:)([^)#:]+)(#?)([^)]*)\)"
+
 # What the README's examples leave to the reader.
 PRELUDE = """
 import keras
@@ -70,14 +73,24 @@ def test_readme_examples(tmp_path, option, num_ranks):
     assert len(set(weights)) == 1
 
 
-def test_what_the_readme_names_exists():
-    for target, _, anchor in re.findall(r"\]\(([^)#:]+)(#?)([^)]*)\)", README):
+@pytest.mark.parametrize(
+    "name", ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+)
+def test_what_the_pages_of_the_root_name_exists(name):
+    page = (ROOT / name).read_text()
+    for target, _, anchor in re.findall(_LINK, page):
         assert (ROOT / target).exists(), target
         if anchor:
             heading = "# " + anchor.replace("-", " ")
             assert heading in (ROOT / target).read_text().lower(), anchor
-    for target in re.findall(r"^make ([\w-]+)", README, re.M):
+    for target in re.findall(r"^make ([\w-]+)", page, re.M):
         assert f"\n{target}:" in (ROOT / "Makefile").read_text(), target
+
+
+def test_the_version_has_one_source():
+    cited = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {kr.__version__}\n" in cited
+    assert kr.__version__ in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_all_examples_are_listed():
