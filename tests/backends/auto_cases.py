@@ -22,6 +22,8 @@ EXACT = (
     *("generated", "dataset", "own_loop_over_epochs", "called_back"),
     *("accumulated", "averaged", "few_rows", "few_rows_of_own"),
     *("single_batches", "adversaries", "evaluated_within"),
+    *("own_step", "own_step_with_compute_loss", "own_step_with_own_loss"),
+    "own_metrics_of_step",
 )
 # They are given a folder.
 WRITE = ("files", "recorded")
@@ -30,7 +32,9 @@ REFUSED = {
     "rows_compared": "output 0 is up to",
     "state_kept": "after it variable",
     "rows_counted": "runs on a batch as it is and not on the rows of a rank",
-    "own_step": "a `train_step` of the program's own",
+    "own_step_of_sums": "whose step is its own, and on parts of a batch",
+    "own_step_of_values": "returns ['error_of_rows'], which are values of",
+    "own_metrics_of_rows": "what a metric counts in 'seen/total' is another",
     "no_sum": "updates metric 'largest' (class Largest)",
     "own_loop": "in a loop of the program's own",
     "unequal_data": "up to batch 1, ranks 1",
@@ -44,7 +48,7 @@ def one_rank(request, tmp_path_factory):
     made = request.cls
     calls = [(name,) for name in made.EXACT]
     calls += [(name, folder) for name in WRITE]
-    of_call = run_calls(made.RANKS, 1, calls, fresh=True, deadline=300)
+    of_call = run_calls(made.RANKS, 1, calls, fresh=True, deadline=420)
     return lambda name, *_: of_call(name, *([folder] * (name in WRITE)))[0]
 
 
@@ -56,7 +60,7 @@ def ranks(request, tmp_path_factory):
     calls = [(name, folder) for name in WRITE]
     calls += [(name,) for name in names]
     of_call = run_calls(
-        made.RANKS, request.param, calls, fresh=True, deadline=300
+        made.RANKS, request.param, calls, fresh=True, deadline=420
     )
     return lambda name, *_: of_call(name, *([folder] * (name in WRITE)))
 

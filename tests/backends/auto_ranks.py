@@ -549,6 +549,140 @@ class OwnStep(keras.Model):
         return super().train_step(*args)
 
 
+def by_compute_loss(model, x, y, p):
+    return model.compute_loss(x, y, p)
+
+
+def by_mean(model, x, y, p):
+    return ops.mean(ops.square(ops.cast(y, p.dtype) - p))
+
+
+def by_sum(model, x, y, p):
+    return ops.sum(ops.square(ops.cast(y, p.dtype) - p)) / 100.0
+
+
+class Stepped(keras.Model):
+    """A model with a step as the guides of Keras write it."""
+
+    def __init__(self, loss_of, name="loss"):
+        super().__init__()
+        self.inner = dense(layers.BatchNormalization())
+        self.loss_of = loss_of
+        self.loss_name = name
+        self.tracker = keras.metrics.Mean(name="loss")
+        self.error = keras.metrics.MeanAbsoluteError(name="mae")
+
+    @property
+    def metrics(self):
+        return [self.tracker, self.error]
+
+    def call(self, x, training=False):
+        return self.inner(x, training=training)
+
+    def train_step(self, *args):
+        if keras.backend.backend() == "jax":
+            return self.on_jax(*args)
+        return self.on_torch(*args)
+
+    def on_torch(self, data):
+        import torch
+
+        x, y = data
+        self.zero_grad()
+        p = self(x, training=True)
+        loss = self.loss_of(self, x, y, p)
+        loss.backward()
+        variables = list(self.trainable_variables)
+        gradients = [each.value.grad for each in variables]
+        with torch.no_grad():
+            self.optimizer.apply(gradients, variables)
+        self.tracker.update_state(loss)
+        self.error.update_state(y, p)
+        return {
+            self.loss_name: self.tracker.result(),
+            "mae": self.error.result(),
+        }
+
+    def on_jax(self, state, data):
+        import jax
+
+        trained, kept, of_optimizer, of_metrics = state
+        x, y = data
+
+        def compute(trained, kept):
+            p, kept = self.stateless_call(trained, kept, x, training=True)
+            return self.loss_of(self, x, y, p), (p, kept)
+
+        gradient = jax.value_and_grad(compute, has_aux=True)
+        (loss, (p, kept)), gradients = gradient(trained, kept)
+        trained, of_optimizer = self.optimizer.stateless_apply(
+            of_optimizer, gradients, trained
+        )
+        logs, counted = {}, []
+        for metric in self.metrics:
+            begin = len(counted)
+            mine = of_metrics[begin : begin + len(metric.variables)]
+            is_loss = metric is self.tracker
+            given = (loss,) if is_loss else (y, p)
+            mine = metric.stateless_update_state(mine, *given)
+            name = self.loss_name if is_loss else metric.name
+            logs[name] = metric.stateless_result(mine)
+            counted += mine
+        return logs, (trained, kept, of_optimizer, counted)
+
+
+def stepped(loss_of, rows=ROWS, name="loss"):
+    x, y = data(rows)
+    model = Stepped(loss_of, name)
+    model(x[:1])
+    return trained(compiled(model), x, y)
+
+
+def own_step_with_compute_loss():
+    return [stepped(by_compute_loss), stepped(by_compute_loss, BATCH + 1)]
+
+
+def own_step_with_own_loss():
+    """Its last batch, with an odd number of rows or one, cannot be divided."""
+    return [stepped(by_mean), stepped(by_mean, BATCH + 1)]
+
+
+def own_step_of_sums():
+    return refused(lambda: stepped(by_sum))
+
+
+def own_step_of_values():
+    return refused(lambda: stepped(by_mean, name="error_of_rows"))
+
+
+class OwnMetrics(OwnStep):
+    """A model that computes the results of its metrics itself."""
+
+    def __init__(self, of_rows=False):
+        super().__init__()
+        self.seen = keras.metrics.Mean(name="seen")
+        self.of_rows = of_rows
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        found = super().compute_metrics(x, y, y_pred, sample_weight)
+        largest = ops.max(ops.cast(y, y_pred.dtype) - y_pred)
+        if self.of_rows:
+            self.seen.update_state(largest)
+        else:
+            apart = ops.abs(ops.cast(y, y_pred.dtype) - y_pred)
+            self.seen.update_state(apart)
+        return {**found, "seen": self.seen.result()}
+
+
+def own_metrics_of_step():
+    return trained(compiled(OwnMetrics(), metrics=["mae"]), *data())
+
+
+def own_metrics_of_rows():
+    model = OwnMetrics(of_rows=True)
+    return refused(lambda: trained(compiled(model), *data()))
+
+
 class KeepsLargest(OwnLoss):
     """A model that updates a metric that is no sum."""
 
@@ -588,7 +722,7 @@ def rows_counted():
 
 
 def own_step():
-    return refused(lambda: trained(compiled(OwnStep()), *data()))
+    return trained(compiled(OwnStep(), metrics=["mae"]), *data())
 
 
 def no_sum():

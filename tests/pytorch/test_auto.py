@@ -10,7 +10,7 @@ from tests.pytorch import rank_auto
 
 __all__ = ["one_rank", "ranks"]
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 class TestAuto(auto_cases.AutoCases):

@@ -159,6 +159,25 @@ class Backend(Protocol):
                 iterator, and the iterator, and returns logs.
         """
 
+    def tried_step(
+        self,
+        model: Model,
+        train_step: Callable[..., Any],
+        batch: Structure,
+    ) -> tuple[Logs, dict[int, npt.NDArray[Any]]]:
+        """Runs a step at once, with new metrics, and undoes what it assigns.
+
+        Args:
+            model: A `keras.Model` in `fit`.
+            train_step: Its step, which takes what Keras gives it.
+            batch: The batch.
+
+        Returns:
+            A tuple of what it has returned, and of the values that variables
+            had after it, by the identity of the variable: those of metrics,
+            and those that the model keeps and does not train.
+        """
+
     def runner(self, model: Model) -> Run:
         """Returns a function that trains a model, from its present state.
 

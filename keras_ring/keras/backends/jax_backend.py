@@ -127,6 +127,7 @@ def num_threads() -> int:
 
 replaced_step = jax_steps.replacement
 runner = jax_steps.runner
+tried_step = jax_steps.tried
 
 # --- Variables ---
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import keras
+import numpy as np
+import numpy.typing as npt
 from keras.src.backend.common import global_state, stateless_scope
 
 from keras_ring._typing import Logs, Model, Structure, Variable
@@ -195,6 +197,39 @@ def runner(model: Model) -> _Run:
     # Steps may reuse the memory of the state that they get.
     copied = [[jnp.copy(value) for value in values] for values in state]
     return _Runner(model.train_function, copied).run
+
+
+def tried(
+    model: Model, train_step: Callable[..., Any], batch: Structure
+) -> tuple[Logs, dict[int, npt.NDArray[Any]]]:
+    """Runs a step at once, with new metrics, and keeps nothing of it.
+
+    Args:
+        model: A `keras.Model` in `fit`.
+        train_step: Function of the state of the model and a batch.
+        batch: The batch.
+
+    Returns:
+        A tuple of its logs, and of the values of variables after it.
+    """
+    metrics = model.metrics_variables
+    with keras.StatelessScope(
+        state_mapping=[(each, value_of(each)) for each in metrics]
+    ) as reset:
+        model.reset_metrics()
+    variables = [
+        model.trainable_variables,
+        model.non_trainable_variables,
+        model.optimizer.variables,
+    ]
+    state = (
+        *([value_of(each) for each in some] for some in variables),
+        [reset.get_current_value(each) for each in metrics],
+    )
+    with outside():
+        logs, after = train_step(state, batch)
+    pairs = _pairs(model, after)
+    return logs, {id(variable): np.array(value) for variable, value in pairs}
 
 
 class _Runner:

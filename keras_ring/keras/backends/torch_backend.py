@@ -143,6 +143,28 @@ def replaced_step(
     return functools.partial(around, train)
 
 
+def tried_step(
+    model: Model, train_step: Callable[..., Any], batch: Structure
+) -> tuple[Logs, dict[int, npt.NDArray[Any]]]:
+    variables = [*model.variables, *model.metrics_variables]
+    kept = [(each, value_of(each).clone()) for each in variables]
+    try:
+        model.reset_metrics()
+        logs = train_step(batch)
+        return logs, {
+            id(each): as_array(value_of(each)).copy()
+            for each in [
+                *model.non_trainable_variables,
+                *model.metrics_variables,
+            ]
+        }
+    finally:
+        with torch.no_grad():
+            for variable, value in kept:
+                variable.value.copy_(value)
+        model.zero_grad()
+
+
 def runner(model: Model) -> Run:
     train: Run = model.train_function
     return train

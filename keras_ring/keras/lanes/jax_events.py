@@ -7,7 +7,11 @@ from keras_ring.keras.lanes.binding import Bound, Table
 
 TABLE: Table = {
     events.STEP_RUN: (Bound("keras:Model.train_step"),),
-    events.LOSS_COMPUTED: (Bound("keras:Model._compute_loss"),),
+    # A step of Keras calls the first, and steps of programs the second.
+    events.LOSS_COMPUTED: (
+        Bound("keras:Model._compute_loss"),
+        Bound("keras:Model.compute_loss"),
+    ),
     events.STEP_MADE: (
         Bound("keras.src.backend.jax.trainer:JAXTrainer._make_function"),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,6 +24,20 @@ def is_own_train_step(model: Model) -> bool:
 def is_own_test_step(model: Model) -> bool:
     is_own = type(model).test_step is not keras.Model.test_step
     return is_own or has_own_metrics(model)
+
+
+def has_own_step(model: Model) -> bool:
+    """Returns whether a model overrides `train_step`."""
+    return type(model).train_step is not keras.Model.train_step
+
+
+def replace_train_step(model: Model, around: Callable[..., Any]) -> None:
+    """Makes the `train_step` of one model another function around its own."""
+    step = around(type(model).train_step)
+    # Bypasses the model's own `__setattr__`, which tracks attributes.
+    object.__setattr__(model, "train_step", functools.partial(step, model))
+    # It is made of the step.
+    model.train_function = None
 
 
 def has_own_metrics(model: Model) -> bool:

@@ -8,7 +8,11 @@ from keras_ring.keras.lanes.binding import Bound, Table
 TABLE: Table = {
     events.OPTIMIZER_MADE: (Bound("torch.optim:Optimizer.__init__"),),
     events.STEP_RUN: (Bound("keras:Model.train_step"),),
-    events.LOSS_COMPUTED: (Bound("keras:Model._compute_loss"),),
+    # A step of Keras calls the first, and steps of programs the second.
+    events.LOSS_COMPUTED: (
+        Bound("keras:Model._compute_loss"),
+        Bound("keras:Model.compute_loss"),
+    ),
     events.BATCHES_READ: (
         Bound("keras.src.trainers.epoch_iterator:EpochIterator.__next__"),
     ),

@@ -30,7 +30,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from keras_ring._typing import Gradient, Model, Structure, Tensor
+from keras_ring._typing import Gradient, Model, Structure, Tensor, Variable
 from keras_ring.core import topology
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.errors import AutoError
@@ -47,8 +47,8 @@ class WholeStep:
     """A step, or a function, that has all rows of a batch on each rank."""
 
     is_part = False
-    # Gradients in place of updates; no step of this kind collects them.
-    captured = None
+    # A list that gets pairs of variables and gradients in place of updates.
+    captured: list[tuple[Variable, Gradient]] | None = None
 
     def shared_loss(
         self, loss: Tensor, divisor: Callable[[], Tensor] | None, of_data: bool
@@ -70,6 +70,8 @@ class PartStep(WholeStep):
     """
 
     is_part = True
+    # Whether a function that computes the total loss is running.
+    computes_loss = False
 
     def __init__(self, rows: int) -> None:
         rank, size = topology.rank(), topology.size()
@@ -174,6 +176,11 @@ def num_rows(batch: Structure) -> int:
     )
 
 
+def first(leaf: Any, count: int) -> Any:
+    """Returns the first rows of a tensor in a batch."""
+    return leaf[:count] if _has_rows(leaf) else leaf
+
+
 def part_of(model: Model, batch: Structure) -> PartStep:
     """Returns the step on this rank's part of a batch.
 
@@ -201,9 +208,16 @@ def part_of(model: Model, batch: Structure) -> PartStep:
 def _counted(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(compute)
     def counted_loss(self: Model, *args: Any, **kwargs: Any) -> Tensor:
-        loss = compute(self, *args, **kwargs)
         step = current()
-        return step.counted(loss) if isinstance(step, PartStep) else loss
+        if not isinstance(step, PartStep) or step.computes_loss:
+            return compute(self, *args, **kwargs)
+        # One function calls another, and a factor is applied once.
+        step.computes_loss = True
+        try:
+            loss = compute(self, *args, **kwargs)
+        finally:
+            step.computes_loss = False
+        return step.counted(loss)
 
     return counted_loss
 

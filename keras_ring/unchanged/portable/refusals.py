@@ -9,20 +9,13 @@ from typing import Any
 from keras_ring._typing import Model, Optimizer, Source
 from keras_ring.errors import AutoError, KerasRingError
 from keras_ring.keras.backends import backend
-from keras_ring.keras.lanes import events, hooks, keras
+from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import reduction_guard
 from keras_ring.unchanged import data_passes, ending, script, stateful_layers
 from keras_ring.unchanged.settings import AutoSettings
 
 _PURPOSE = "what cannot be done exactly on all ranks is an error"
-_LINES = (
-    "Give the program the lines itself: `kr.init()`, "
-    "`x, y = kr.data.shard((x, y))`, `kr.DistributedOptimizer(optimizer, "
-    "weighted=True)`, and in `fit` the callbacks "
-    "`kr.callbacks.BroadcastGlobalVariablesCallback()` and "
-    "`MetricAverageCallback()`; or set KERAS_BACKEND=tensorflow."
-)
 
 
 def install() -> None:
@@ -56,10 +49,6 @@ def check_model(model: Model) -> None:
     Args:
         model: A `keras.Model` in `fit`, which is compiled.
     """
-    if type(model).train_step is not keras.Model.train_step:
-        raise _error(model, "a `train_step` of the program's own")
-    if type(model).compute_metrics is not keras.Model.compute_metrics:
-        raise _error(model, "a `compute_metrics` of the program's own")
     if backend.name() == "torch" and model.jit_compile:
         raise AutoError(
             f"{script.line()} compiles model {model.name!r} with "
@@ -67,15 +56,6 @@ def check_model(model: Model) -> None:
             "`--auto` divides the batch in it. Leave the argument out."
         )
     stateful_layers.refuse(model)
-
-
-def _error(model: Model, what: str) -> KerasRingError:
-    error: KerasRingError = AutoError(
-        f"{script.line()} trains model {model.name!r}, which has {what}. On "
-        f"{backend.name()!r}, `--auto` trains by Keras' own step alone. "
-        f"{_LINES}"
-    )
-    return error
 
 
 def _refuses_optimizer(init: Callable[..., None]) -> Callable[..., None]:

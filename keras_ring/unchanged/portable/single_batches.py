@@ -16,7 +16,6 @@ from keras_ring._typing import Model, Structure
 from keras_ring.core.notices import say
 from keras_ring.keras.lanes import compat, events, hooks, keras3_models
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.keras.model import metric_state
 from keras_ring.keras.model.model_broadcast import broadcast_model
 from keras_ring.keras.optimizer.local_updates import allow_local_updates
 from keras_ring.unchanged import (
@@ -28,10 +27,8 @@ from keras_ring.unchanged import (
 )
 from keras_ring.unchanged.data_passes import Pass
 from keras_ring.unchanged.portable import (
-    all_rows,
     random_draws,
     results,
-    row_check,
     same_batches,
     training,
 )
@@ -98,10 +95,7 @@ def _on_all_ranks(
         with data_passes.running(this):
             if comparisons.is_due(trained.count):
                 self.make_train_function()
-                row_check.arrange(
-                    self,
-                    lambda: metric_state.watch(self, all_rows.refuse_no_sum),
-                )
+                training.arrange_check(self)
             train(self, *args, **kwargs)
             found = results.combined(self, "auto/batch")
         shared_counts.note_state_of_all(self)

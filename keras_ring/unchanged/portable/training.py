@@ -14,6 +14,7 @@ from keras_ring._typing import Callback, Logs, Model, Tensor
 from keras_ring.core import arrays, topology
 from keras_ring.core.notices import count, say
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras import scope
 from keras_ring.keras.agreement import same_batch
 from keras_ring.keras.backends import backend
 from keras_ring.keras.callbacks.broadcast import (
@@ -43,6 +44,7 @@ from keras_ring.unchanged import (
 from keras_ring.unchanged.data_passes import Pass
 from keras_ring.unchanged.portable import (
     all_rows,
+    own_steps,
     parts,
     random_draws,
     refusals,
@@ -136,6 +138,7 @@ def prepare(model: Model) -> None:
         AutoError: If it cannot be trained so.
     """
     refusals.check_model(model)
+    own_steps.prepare(model, _of_rank)
     _distribute(model)
     trackers.tell()
 
@@ -224,9 +227,21 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]
         """Makes the first batch of the epoch be checked, and the metrics."""
         # On JAX, `self.model` would give variables their values in a step.
         model = self.model
-        row_check.arrange(
-            model, lambda: metric_state.watch(model, all_rows.refuse_no_sum)
-        )
+        arrange_check(model)
+
+
+def arrange_check(model: Model) -> None:
+    """Makes the next batch of a model be checked, and its metrics.
+
+    All ranks must call this before a batch of training.
+
+    Args:
+        model: A `keras.Model`, which is prepared.
+    """
+    check = own_steps if own_steps.has_own(model) else row_check
+    check.arrange(
+        model, lambda: metric_state.watch(model, all_rows.refuse_no_sum)
+    )
 
 
 def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,9 +249,14 @@ def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(train_step)
     def step_of_rank(self: Model, *args: Any) -> Any:
         running = data_passes.current()
-        if running is None or not running.is_training:
+        if running is None or not running.is_training or parts.current():
             return train_step(self, *args)
         *others, batch = args
+        if own_steps.is_for_all(self, batch):
+            with scope.inside(part=parts.WholeStep()):
+                if topology.rank() == 0:
+                    return train_step(self, *others, batch)
+                return _without_counting(train_step, self, *others, batch)
         with parts.on_part(self, batch) as step, random_draws.in_step():
             rows = step.rows_of(batch)
             if step.has_rows:
@@ -249,9 +269,10 @@ def _of_rank(train_step: Callable[..., Any]) -> Callable[..., Any]:
 def _without_counting(
     train_step: Callable[..., Any], model: Model, *args: Any
 ) -> Any:
-    """Makes a step of a rank without rows, in which metrics do not count them.
+    """Makes a step of a rank whose metrics are not to count its rows.
 
-    Those that count the rows of all ranks do so here, too.
+    Another rank counts them, or there are none. Those that count the rows of
+    all ranks do so here, too.
     """
     if len(args) > 1:
         # On JAX, the state is an argument and a result; its last part is that
