@@ -114,6 +114,7 @@ def test_gradients_of_a_step_share_one_wait(monkeypatch):
 
     monkeypatch.setattr(topology, "is_initialized", lambda: True)
     monkeypatch.setattr(topology, "size", lambda: 2)
+    monkeypatch.setattr(topology, "local_size", lambda: 1)
     monkeypatch.setattr(topology, "rank", lambda: 0)
     variables = [tf.Variable(tf.ones([3]), name=f"v{i}") for i in range(5)]
 
