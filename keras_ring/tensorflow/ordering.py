@@ -121,7 +121,9 @@ def _calls_collectives(op: Operation) -> bool:
 
 def _has_collectives(graph: Graph, name: str) -> bool:
     function = graph._get_function(name)
-    body = None if function is None else function.graph
+    # Functions of TensorFlow 1, as in `tf.nn.ctc_loss`, have no graph here, and
+    # no collectives.
+    body = getattr(function, "graph", None)
     if body is None:
         return False
     found: bool | None = getattr(body, _COLLECTIVES, None)
