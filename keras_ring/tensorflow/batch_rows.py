@@ -58,6 +58,24 @@ def num_rows(batch: Structure) -> Tensor:
     raise ValueError(f"A batch must have rows. Received: {batch!r}")
 
 
+def row_count(leaf: Structure) -> Any:
+    """Returns the number of rows of a leaf: an integer, a scalar, or `None`.
+
+    It is an integer if the static shape has it, and `None` without rows.
+
+    Args:
+        leaf: A tensor of any kind.
+    """
+    if isinstance(leaf, tf.RaggedTensor):
+        return leaf.nrows()
+    if isinstance(leaf, tf.SparseTensor):
+        return leaf.dense_shape[0]
+    if not has_rows(leaf):
+        return None
+    rows = leaf.shape[0]
+    return tf.shape(leaf, tf.int64)[0] if rows is None else rows
+
+
 def static_rows(batch: Structure) -> int | None:
     """Returns the number of rows of a batch if its static shape has it.
 

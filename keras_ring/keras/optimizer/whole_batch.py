@@ -36,12 +36,14 @@ import tensorflow as tf
 
 from keras_ring._typing import (
     Gradient,
+    Operation,
     Structure,
     Tensor,
     Variable,
 )
 from keras_ring.core import reduce_ops
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.errors import AutoError
 from keras_ring.keras import scope
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
@@ -49,11 +51,18 @@ from keras_ring.keras.lanes.rings import Ring
 from keras_ring.tensorflow import reductions, xla
 from keras_ring.tensorflow.batch_rows import (
     num_rows,
+    row_count,
     rows_between,
     static_rows,
 )
 from keras_ring.tensorflow.names import unique_names, variable_path
 from keras_ring.tensorflow.sparse import map_gradient
+
+_UNEQUAL = (
+    "The tensors of a batch have different first dimensions. The first one is "
+    "divided between the ranks, so it must be that of the examples in all of "
+    "them"
+)
 
 Updates = list[tuple[Variable, Gradient]]
 
@@ -286,10 +295,35 @@ class PartStep(Step):
         return self._whole if own == self.own_rows() else None
 
     def _part_of(self, leaf: Structure) -> Structure:
-        part = rows_between(leaf, self._begin, self._end)
+        with tf.control_dependencies(self._required_rows(leaf)):
+            part = rows_between(leaf, self._begin, self._end)
         # All ranks have read the whole batch.
         self.note_whole(part, leaf)
         return part
+
+    def _required_rows(self, leaf: Structure) -> list[Operation]:
+        """Returns operations that fail if a tensor has other rows.
+
+        Raises:
+            AutoError: If that is known already.
+        """
+        rows = row_count(leaf)
+        if rows is None or rows is self._whole:
+            return []
+        if isinstance(rows, int) and isinstance(self._whole, int):
+            if rows == self._whole:
+                return []
+            raise AutoError(f"{_UNEQUAL}: {self._whole} and {rows} rows.")
+        if xla.is_tracing():
+            # It compiles no checks.
+            return []
+        return [
+            tf.debugging.assert_equal(
+                tf.cast(rows, tf.int64),
+                tf.cast(self._whole, tf.int64),
+                message=f"{_UNEQUAL}.",
+            )
+        ]
 
 
 class OwnBatchStep(Step):
