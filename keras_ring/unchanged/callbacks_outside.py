@@ -86,7 +86,8 @@ def _alone_if_outside(callback: Callback, number: int) -> Callback:
     if found.keeps:
         say(
             f"callback {name} runs on each of the {topology.size()} ranks, as "
-            "it changes the training, or works with ranks; what it does "
+            "it changes the training, reads data in the order that its "
+            "earlier readings left, or works with ranks; what it does "
             f"outside ({by}) it does as many times. "
             "`kr.callbacks.RankZeroOnly` is for what only looks"
         )

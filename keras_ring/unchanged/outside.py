@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from keras_ring._typing import Callback
+from keras_ring.keras.backends import tf_data
 from keras_ring.keras.lanes import keras
 from keras_ring.unchanged import script
 
@@ -116,7 +117,8 @@ class Reach(NamedTuple):
         outside: Tuple of strings, sorted, the modules and functions that reach
             outside of the program.
         keeps: Boolean, whether it makes changes that cannot be sent to other
-            ranks, or communicates with other ranks itself.
+            ranks, or communicates with other ranks itself, or may read data
+            whose order depends on how often they were read.
         changes_weights: Boolean, whether it may change weights.
     """
 
@@ -148,7 +150,9 @@ def reach(callback: Callback) -> Reach:
         seen.look_at_object(value)
     return Reach(
         tuple(sorted(seen.outside)),
-        bool(seen.names & _KEEPS_TO_ITSELF) or seen.works_with_ranks,
+        bool(seen.names & _KEEPS_TO_ITSELF)
+        or seen.works_with_ranks
+        or seen.has_reshuffled_data,
         bool(seen.names & _CHANGES),
     )
 
@@ -160,6 +164,7 @@ class _Seen:
         self.outside: set[str] = set()
         self.names: set[str] = set()
         self.works_with_ranks = False
+        self.has_reshuffled_data = False
         self._done: set[int] = set()
 
     def look_at(self, value: Any, depth: int = 0) -> None:
@@ -177,6 +182,8 @@ class _Seen:
             value = value.__func__
         if isinstance(value, types.FunctionType):
             value = inspect.unwrap(value)
+        if tf_data.is_dataset(value) and tf_data.reshuffles(value):
+            self.has_reshuffled_data = True
         top = _top(value)
         if top == "keras_ring":
             self.works_with_ranks = True

@@ -10,7 +10,7 @@ from absl import logging
 
 from keras_ring._typing import Dataset
 from keras_ring.keras.agreement import data_parts
-from keras_ring.keras.agreement.datasets import nodes
+from keras_ring.keras.backends.tf_data import nodes
 
 
 def files_of(dataset: Dataset, before_split: bool) -> Iterator[str]:

@@ -86,7 +86,4 @@ def find(data: Any) -> DataPart | None:
 def _sources(leaf: Any) -> Iterable[Any]:
     if not tf_data.is_dataset(leaf):
         return [leaf]
-    # TensorFlow is there, since it has made the dataset.
-    from keras_ring.keras.agreement import datasets
-
-    return datasets.nodes(leaf)
+    return tf_data.nodes(leaf)

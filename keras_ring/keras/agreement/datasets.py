@@ -15,6 +15,7 @@ from keras_ring.keras.agreement.same_data import (
     compare,
     is_compared,
 )
+from keras_ring.keras.backends import tf_data
 
 
 def require_same_dataset(
@@ -51,7 +52,7 @@ def parts_before_split(dataset: Dataset, num_ranks: int) -> list[Part]:
     Returns:
         A list of `Part`s, empty if the dataset has no such `shard`.
     """
-    for node in nodes(dataset):
+    for node in tf_data.nodes(dataset):
         count = getattr(node, "_num_shards", None)
         if count is not None and int(count) == num_ranks:
             sources = node._inputs()
@@ -63,7 +64,7 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
     """Yields the parts that a dataset and its sources depend on."""
     yield Part("the number of elements", str(int(dataset.cardinality())))
     in_any_order = dataset.options().deterministic is False
-    for node in nodes(dataset):
+    for node in tf_data.nodes(dataset):
         kind = type(node).__name__.strip("_")
         if hasattr(node, "_seed") and hasattr(node, "_seed2"):
             yield _seed_part(f"the seed of {kind}", node._seed, node._seed2)
@@ -90,23 +91,6 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Part]:
                     )
         for function in node._functions():
             yield from _function_parts(function.function.graph.as_graph_def())
-
-
-def nodes(dataset: Dataset) -> Iterator[Dataset]:
-    """Yields a dataset and the datasets that it is made from, each once.
-
-    Args:
-        dataset: A `tf.data.Dataset`.
-    """
-    seen: set[int] = set()
-    ahead = [dataset]
-    while ahead:
-        node = ahead.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        ahead.extend(node._inputs())
 
 
 def _function_parts(graph: Graph) -> Iterator[Part]:
