@@ -212,7 +212,9 @@ def refusing_parts(model: Model, batch: Structure) -> Iterator[None]:
             "that a batch has is taken for its rows, which are divided "
             f"between ranks; received shapes {shapes}. Make it the axis of "
             "the examples (`np.stack([a, b], axis=1)`), or give what is "
-            "stacked as a tuple, `(a, b)`."
+            "stacked as a tuple, `(a, b)`. If the step makes rows of its own, "
+            "as many as the whole batch has, take as many as it is given: "
+            "`tf.shape(x)[0]`."
         ) from error
 
 

@@ -124,14 +124,22 @@ def variables_of(
 
 
 def _adopt(optimizer: Optimizer) -> bool:
-    name = scope.current().traced_function
-    if name is None or backend.is_eager():
+    of_step = scope.current()
+    name = of_step.traced_function
+    if name is not None:
+        if backend.is_eager():
+            return False
+        what = f"of step {name!r}"
+    elif of_step.part is not None:
+        # One that a `train_step` uses and the model does not have.
+        what = "of the step of `fit`"
+    else:
         return False
     distribute_optimizer(optimizer, ReductionSettings(whole_batch=True))
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     ending.note_training()
     say(
-        f"optimizer {type(inner).__name__} of step {name!r}: gradients "
-        f"averaged over {topology.size()} ranks"
+        f"optimizer {type(inner).__name__} {what}: gradients averaged over "
+        f"{topology.size()} ranks"
     )
     return True
