@@ -1,6 +1,7 @@
 """What ranks do in `test_auto_on_ranks.py`. Each returns plain values."""
 
 import builtins
+import functools
 import io
 import logging
 import os
@@ -240,6 +241,93 @@ def own_step(kind="Own"):
     model = {"Own": Own, "Nested": Nested}[kind]()
     model.compile("adam")
     return trained(model, x, y, batch_size=10)
+
+
+def optimizer_of_the_program():
+    """A step that updates by an optimizer which the model does not have."""
+    optimizer = SGD(0.05)
+
+    class Updated(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = dense()
+
+        def call(self, x):
+            return self.inner(x)
+
+        def train_step(self, batch):
+            x, y = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
+            weights = self.trainable_variables
+            gradients = tape.gradient(loss, weights)
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            return {"loss": loss}
+
+    model = Updated()
+    model.compile()
+    return trained(model, *data(34), batch_size=10)
+
+
+def connectionist(dtype):
+    """The gradient of this loss is a function of TensorFlow 1, in float32."""
+    assert dtype == "float32"
+    random = np.random.default_rng(6)
+    model = keras.Sequential([keras.Input((10, 4)), layers.Dense(6)])
+    model.compile(SGD(0.01), keras.losses.CTC())
+    x = random.normal(size=(32, 10, 4))
+    return trained(model, x, random.integers(1, 5, (32, 3)), batch_size=8)
+
+
+class Shows(keras.callbacks.Callback):
+    """Writes what a model makes of its data, whose order it changes so."""
+
+    def __init__(self, dataset):
+        super().__init__()
+        self.dataset = dataset
+
+    def on_epoch_end(self, epoch, logs=None):
+        for rows in self.dataset.take(1):
+            shown = self.model.predict(rows, verbose=0)
+            np.save(io.BytesIO(), shown)
+
+
+def shown_data():
+    x, y = (
+        tf.data.Dataset.from_tensor_slices(each).shuffle(40, seed=i).batch(8)
+        for i, each in enumerate(data(40))
+    )
+    model = compiled(dense())
+    pairs = tf.data.Dataset.zip((x, y))
+    return trained(model, pairs, epochs=3, callbacks=[Shows(x)])
+
+
+def unequal_rows():
+    """The first dimensions differ, which shapes tell, or only the data."""
+
+    class Of(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = dense()
+
+        def call(self, inputs):
+            return self.inner(inputs[0]) + tf.reduce_mean(inputs[1])
+
+    def fit(drop):
+        x, y = data(24)
+        few, all_rows = (
+            tf.data.Dataset.from_tensor_slices(each)
+            for each in ((x[:8], y[:8]), x)
+        )
+        pairs = tf.data.Dataset.zip(
+            (few.batch(4, drop), all_rows.batch(12, drop))
+        )
+        model = compiled(Of())
+        model.fit(
+            pairs.map(lambda pair, more: ((pair[0], more), pair[1])), verbose=0
+        )
+
+    return [refused(functools.partial(fit, drop)) for drop in (True, False)]
 
 
 def own_step_of_rows(shape):

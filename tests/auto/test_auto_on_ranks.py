@@ -33,6 +33,9 @@ EXACT = [
     ("own_step_of_rows", "even"),
     ("own_step_of_rows", "uneven"),
     ("penalty_on_gradients",),
+    ("optimizer_of_the_program",),
+    ("connectionist", "float32"),
+    ("shown_data",),
     ("two_optimizers",),
     ("endless",),
     ("py_dataset",),
@@ -93,6 +96,7 @@ def three_ranks(folder):
             ("unlike_data",),
             ("changed_data",),
             ("refusals",),
+            ("unequal_rows",),
             *(("coupled_rows", by) for by in COUPLED_BY),
             ("padded_text", False),
             *(("few_rows", *call) for call in FEW_ROWS),
@@ -239,6 +243,12 @@ def test_what_cannot_be_exact_is_refused_with_its_line(three_ranks):
         assert "tf.distribute.MirroredStrategy" in texts["strategy"]
         assert "input()" in texts["input"]
         assert "kr.DistributedGradientTape" in texts["loop"]
+
+
+def test_tensors_with_other_rows_are_refused(three_ranks):
+    for texts in three_ranks("unequal_rows"):
+        for text in texts:
+            assert "have different first dimensions" in text
 
 
 def test_what_a_program_does_by_hand_is_left_alone(three_ranks):
