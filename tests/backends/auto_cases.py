@@ -23,7 +23,7 @@ EXACT = (
     *("accumulated", "averaged", "few_rows", "few_rows_of_own"),
     *("single_batches", "adversaries", "evaluated_within"),
     *("own_step", "own_step_with_compute_loss", "own_step_with_own_loss"),
-    "own_metrics_of_step",
+    *("own_metrics_of_step", "own_step_that_counts"),
 )
 # They are given a folder.
 WRITE = ("files", "recorded")

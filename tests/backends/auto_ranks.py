@@ -647,6 +647,28 @@ def own_step_with_own_loss():
     return [stepped(by_mean), stepped(by_mean, BATCH + 1)]
 
 
+class Counting(Stepped):
+    """A model that multiplies its loss in every third step, as it counts."""
+
+    steps = 0
+
+    def on_torch(self, data):
+        self.steps += 1
+        return super().on_torch(data)
+
+
+def every_third(model, x, y, p):
+    return by_mean(model, x, y, p) * (2.0 if model.steps % 3 == 2 else 1.0)
+
+
+def own_step_that_counts():
+    x, y = data(96)
+    model = Counting(every_third)
+    model.steps = 0
+    model(x[:1])
+    return trained(compiled(model), x, y)
+
+
 def own_step_of_sums():
     return refused(lambda: stepped(by_sum))
 

@@ -15,6 +15,7 @@ whole by each rank.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -197,6 +198,7 @@ def _run(model: Model, batch: Structure, step: Step) -> _Effects:
     step.captured = captured
     train_step = functools.partial(type(model).train_step, model)
     with (
+        _attributes_kept(model),
         data_passes.running(None),
         scope.inside(part=step),
         constant_random.without_chance(),
@@ -221,6 +223,31 @@ def _run(model: Model, batch: Structure, step: Step) -> _Effects:
         },
         set(logs),
     )
+
+
+@contextlib.contextmanager
+def _attributes_kept(model: Model) -> Iterator[None]:
+    """Undoes what the context changes of plain attributes.
+
+    A step may count its calls, for example, to do something every few of them.
+    """
+    owners = [model, *model._flatten_layers(include_self=False)]
+    before = [
+        {key: value for key, value in vars(owner).items() if _is_plain(value)}
+        for owner in owners
+    ]
+    try:
+        yield
+    finally:
+        for owner, attributes in zip(owners, before, strict=True):
+            for key, value in attributes.items():
+                if vars(owner).get(key) is not value:
+                    # Bypasses its own `__setattr__`, which tracks attributes.
+                    object.__setattr__(owner, key, value)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _require_metrics(model: Model, whole: _Effects) -> None:
