@@ -19,6 +19,7 @@ from keras_ring.core.notices import count
 from keras_ring.errors import AutoError
 from keras_ring.keras.lanes.batch_source import BatchIterator
 from keras_ring.keras.lanes.steps import steps
+from keras_ring.keras.optimizer import whole_batch
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.tensorflow.batch_rows import num_rows
 from keras_ring.unchanged import script
@@ -77,7 +78,9 @@ def refuse(model: Model, iterator: BatchIterator) -> None:
 
 @contextlib.contextmanager
 def refusing(model: Model) -> Iterator[None]:
-    """Turns TensorFlow's error at a small batch into an `AutoError`.
+    """Turns TensorFlow's error at such a batch into an `AutoError`.
+
+    The same holds for one whose tensors have different numbers of rows.
 
     Args:
         model: The `keras.Model` that trains in the context.
@@ -88,6 +91,11 @@ def refusing(model: Model) -> Iterator[None]:
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
+        if whole_batch.UNEQUAL in str(error):
+            raise AutoError(
+                f"{script.line()} trains model {model.name!r}. "
+                f"{whole_batch.UNEQUAL}."
+            ) from None
         found = _FAILED.search(str(error))
         if found is None:
             raise
@@ -105,7 +113,9 @@ def _text(model: Model, which: str, rows: int) -> str:
         "numbers, so each rank needs a row of each batch: leave the rest away "
         "(`drop_remainder=True`), or choose a `batch_size` that leaves "
         f"{ranks} rows or more for the last batch, or start fewer ranks. (The "
-        "first axis of what a batch has is taken for its rows.)"
+        "first axis of what a batch has is taken for its rows: if another one "
+        "is that of the examples, move it there, `np.stack([a, b], axis=1)`, "
+        "or give what is stacked as a tuple, `(a, b)`.)"
     )
 
 

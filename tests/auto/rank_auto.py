@@ -327,7 +327,21 @@ def unequal_rows():
             pairs.map(lambda pair, more: ((pair[0], more), pair[1])), verbose=0
         )
 
-    return [refused(functools.partial(fit, drop)) for drop in (True, False)]
+    def fit_layers():
+        """Layers of Keras alone, which no step compares."""
+        x, y = data(24)
+        rows = keras.Input((COLUMNS,))
+        context = keras.Input((COLUMNS,))
+        model = keras.Model(
+            [rows, context], layers.Dense(1)(layers.Add()([rows, context]))
+        )
+        batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+        compiled(model).fit(
+            batches.map(lambda x, y: ((x, x[:1]), y)), verbose=0
+        )
+
+    fits = [functools.partial(fit, drop) for drop in (True, False)]
+    return [refused(each) for each in (*fits, fit_layers)]
 
 
 def own_step_of_rows(shape):

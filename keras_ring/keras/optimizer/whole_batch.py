@@ -58,11 +58,12 @@ from keras_ring.tensorflow.batch_rows import (
 from keras_ring.tensorflow.names import unique_names, variable_path
 from keras_ring.tensorflow.sparse import map_gradient
 
-_UNEQUAL = (
+UNEQUAL = (
     "The tensors of a batch have different first dimensions. The first one is "
     "divided between the ranks, so it must be that of the examples in all of "
     "them"
 )
+"""What is said of a batch that cannot be divided."""
 
 Updates = list[tuple[Variable, Gradient]]
 
@@ -313,7 +314,7 @@ class PartStep(Step):
         if isinstance(rows, int) and isinstance(self._whole, int):
             if rows == self._whole:
                 return []
-            raise AutoError(f"{_UNEQUAL}: {self._whole} and {rows} rows.")
+            raise AutoError(f"{UNEQUAL}: {self._whole} and {rows} rows.")
         if xla.is_tracing():
             # It compiles no checks.
             return []
@@ -321,7 +322,7 @@ class PartStep(Step):
             tf.debugging.assert_equal(
                 tf.cast(rows, tf.int64),
                 tf.cast(self._whole, tf.int64),
-                message=f"{_UNEQUAL}.",
+                message=f"{UNEQUAL}.",
             )
         ]
 
