@@ -19,6 +19,10 @@ from keras_ring.keras.backends import backend
 from keras_ring.tensorflow import gathers, reductions
 from keras_ring.unchanged import tolerances
 
+# Numbers up to this are what rounding leaves where larger ones cancel, as in
+# the mean of a difference that is zero at first. By bytes of a number.
+_NOISE = {4: 8 * float(np.finfo(np.float32).eps), 8: 1e-14}
+
 Values = Sequence[npt.NDArray[np.generic]]
 
 
@@ -56,7 +60,7 @@ def possible(
         num_bytes: Integer, the bytes of the smallest type that the values were
             computed in, if it is smaller than theirs. Defaults to `8`.
     """
-    tolerances = [_tolerances_of(each, num_bytes) for each in whole]
+    sizes = [_bytes_of(each, num_bytes) for each in whole]
     whole, parts = [*map(_comparable, whole)], [*map(_comparable, parts)]
     scale = max((_largest(each) for each in whole), default=0.0)
     wrong = np.ones([len(whole), len(Way)])
@@ -81,7 +85,7 @@ def possible(
             (Way.MEAN, np.asarray(totals[2 * index + 1])),
         ):
             wrong[i, order.index(way)] = _differs(
-                whole[i], found, tolerances[i], scale
+                whole[i], found, sizes[i], scale
             )
     for i, (of_whole, part) in enumerate(zip(whole, parts, strict=True)):
         if (
@@ -91,7 +95,7 @@ def possible(
         ):
             found = gathers.allgather(part, name=f"{name}/rows/{i}")
             wrong[i, order.index(Way.ROWS)] = _differs(
-                of_whole, np.asarray(found), tolerances[i], scale
+                of_whole, np.asarray(found), sizes[i], scale
             )
         elif of_whole.dtype == object or part.dtype == object:
             same = np.array_equal(of_whole, part)
@@ -106,16 +110,28 @@ def possible(
 
 
 def is_zero(values: npt.NDArray[np.generic]) -> bool:
-    """Returns whether a value is zero, so that sum and mean are the same."""
-    return values.dtype != object and not np.any(values)
+    """Returns whether a value is zero, so that sum and mean are the same.
+
+    It may be so up to rounding.
+    """
+    return values.dtype != object and (
+        not np.any(values) or _is_noise(values, values.dtype.itemsize)
+    )
 
 
-def _tolerances_of(
-    value: npt.NDArray[np.generic], num_bytes: int
-) -> tuple[float, float]:
-    if value.dtype.kind in "iubOSU":
-        return tolerances.VALUES[8]
-    return tolerances.VALUES[min(value.dtype.itemsize, num_bytes)]
+def _is_noise(values: npt.NDArray[np.generic], num_bytes: int) -> bool:
+    """Returns whether numbers are nothing but what rounding leaves."""
+    return (
+        values.dtype.kind == "f"
+        and bool(np.isfinite(values).all())
+        and _largest(values) <= _NOISE.get(num_bytes, 0.0)
+    )
+
+
+def _bytes_of(value: npt.NDArray[np.generic], num_bytes: int) -> int:
+    """Returns the bytes of the type by whose rounding a value is compared."""
+    is_exact = value.dtype.kind in "iubOSU"
+    return 8 if is_exact else min(value.dtype.itemsize, num_bytes)
 
 
 def _comparable(
@@ -138,12 +154,14 @@ def _is_alike(
 def _differs(
     wanted: npt.NDArray[np.generic],
     found: npt.NDArray[np.generic],
-    tolerances: tuple[float, float],
+    num_bytes: int,
     scale: float,
 ) -> bool:
     if wanted.shape != found.shape:
         return True
-    of_one, of_all = tolerances
+    if _is_noise(wanted, num_bytes) and _is_noise(found, num_bytes):
+        return False
+    of_one, of_all = tolerances.VALUES[num_bytes]
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     if not (np.isfinite(a) == np.isfinite(b)).all():
         return True

@@ -142,6 +142,21 @@ def scaled_loss():
     return looped(step, model)
 
 
+def ways_of_small_values():
+    """Returns in which ways values of parts may make a small one of all."""
+    from keras_ring.unchanged import row_semantics
+
+    found = []
+    for kind in ("float32", "float64"):
+        noise = np.finfo(kind).eps
+        for scale in (noise, 1e6 * noise):
+            whole = np.asarray(0.7 * scale, kind)
+            part = np.asarray((-1) ** kr.rank() * scale, kind)
+            ways = row_semantics.possible([whole], [part], 9, 3, "test")
+            found.append(sorted(way.name for way in ways[0]))
+    return found
+
+
 def trains_for_some_arguments():
     """A function that tests first, and trains later."""
     model = dense()

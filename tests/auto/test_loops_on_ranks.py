@@ -38,6 +38,7 @@ OTHERS = [
     ("of_chance",),
     ("random_numbers",),
     ("explained",),
+    ("ways_of_small_values",),
 ]
 
 
@@ -62,6 +63,13 @@ def test_it_is_what_one_process_makes(call, one_rank, three_ranks):
     for found in of_ranks:
         require_alike(found, wanted)
     require_same_weights([found["weights"] for found in of_ranks])
+
+
+def test_what_rounding_leaves_tells_nothing(three_ranks):
+    # As of a zero: later batches tell.
+    undecided, nothing = ["MEAN", "SAME", "SUM"], []
+    for found in three_ranks("ways_of_small_values"):
+        assert found == [undecided, nothing] * 2
 
 
 @pytest.mark.parametrize(
