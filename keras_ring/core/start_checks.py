@@ -18,6 +18,7 @@ _PYTHONS = (
     contract.JOB_KEY_FILE,
     contract.LOG_FORMAT,
     contract.PARENT_RANK,
+    contract.RESTART,
     *auto_options.OPTIONS,
 )
 

@@ -63,6 +63,8 @@ def test_a_failed_job_is_started_again(start, tmp_path):
         failures=2,
     ).wait()
     assert done.returncode == 0, done.stderr
+    # Ranks know the variable that tells how often.
+    assert "without effect" not in done.stderr
     assert [line for line in done.stdout.splitlines() if "start" in line] == [
         f"[0] start {number} of 2 ranks" for number in range(3)
     ]
