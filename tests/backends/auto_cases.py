@@ -27,7 +27,7 @@ EXACT = (
 )
 # They are given a folder.
 WRITE = ("files", "recorded")
-FREE = ("dropout", "shuffled")
+FREE = ("dropout", "shuffled", "own_step_that_draws")
 REFUSED = {
     "rows_compared": "output 0 is up to",
     "state_kept": "after it variable",
@@ -93,6 +93,9 @@ class AutoCases:
             for a, b in zip(weights, first[0], strict=True):
                 assert np.array_equal(a, b)
             assert not np.array_equal(dropped, first[1])
+
+    def test_ranks_draw_the_same_after_trials_of_a_step(self, ranks):
+        assert len(set(ranks("own_step_that_draws"))) == 1
 
     def test_ranks_read_the_same_order(self, ranks):
         first, *others = ranks("shuffled")

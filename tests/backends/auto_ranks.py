@@ -661,6 +661,22 @@ def every_third(model, x, y, p):
     return by_mean(model, x, y, p) * (2.0 if model.steps % 3 == 2 else 1.0)
 
 
+def by_draws(model, x, y, p):
+    """Draws as many numbers as it has rows, which change nothing."""
+    np.random.normal(size=len(x))
+    return by_mean(model, x, y, p)
+
+
+def own_step_that_draws():
+    """What is drawn between steps is the same afterwards on all ranks."""
+    x, y = data(96)
+    model = Stepped(by_draws)
+    model(x[:1])
+    compiled(model, run_eagerly=True)
+    trained(model, x, y, epochs=1)
+    return float(np.random.normal())
+
+
 def own_step_that_counts():
     x, y = data(96)
     model = Counting(every_third)

@@ -36,7 +36,12 @@ from keras_ring.keras.backends import backend
 from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.lanes import compat, constant_random, keras3_models
 from keras_ring.keras.model import seeds
-from keras_ring.unchanged import data_passes, script, tolerances
+from keras_ring.unchanged import (
+    data_passes,
+    random_state,
+    script,
+    tolerances,
+)
 from keras_ring.unchanged.portable import all_rows, parts
 from keras_ring.unchanged.portable.parts import PartStep, Step, WholeStep
 
@@ -199,6 +204,7 @@ def _run(model: Model, batch: Structure, step: Step) -> _Effects:
     train_step = functools.partial(type(model).train_step, model)
     with (
         _attributes_kept(model),
+        _generators_kept(),
         data_passes.running(None),
         scope.inside(part=step),
         constant_random.without_chance(),
@@ -244,6 +250,21 @@ def _attributes_kept(model: Model) -> Iterator[None]:
                 if vars(owner).get(key) is not value:
                     # Bypasses its own `__setattr__`, which tracks attributes.
                     object.__setattr__(owner, key, value)
+
+
+@contextlib.contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Gives the program's generators their state from before the context.
+
+    Parts of unequal sizes draw different numbers of numbers.
+    """
+    with backend.outside_of_traces():
+        before = random_state.get()
+    try:
+        yield
+    finally:
+        with backend.outside_of_traces():
+            random_state.set_to(before)
 
 
 def _is_plain(value: Any) -> bool:
