@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import keras_ring.torch as kr
 from keras_ring.bench import shapes
 from keras_ring.torch import arena
-from keras_ring.torch.gradient_operations import GradientOperations
+from keras_ring.torch.gradient_reducer import GradientReducer
 
 FLAGS = flags.FLAGS
 
@@ -108,18 +108,22 @@ def _step(model, inner):
     return took * 1e3
 
 
-def _time_submissions():
-    """Returns a list that gets the microseconds of each submission."""
+def _time_hooks():
+    """Returns a list that gets the microseconds of each hook."""
     times = []
-    submit = GradientOperations.submit
+    make = GradientReducer._hook_of
 
-    def timed(self, gradients):
-        began = time.perf_counter()
-        waiter = submit(self, gradients)
-        times.append((time.perf_counter() - began) * 1e6)
-        return waiter
+    def make_timed(self, bucket, parameter):
+        hook = make(self, bucket, parameter)
 
-    GradientOperations.submit = timed
+        def timed(gradient):
+            began = time.perf_counter()
+            hook(gradient)
+            times.append((time.perf_counter() - began) * 1e6)
+
+        return timed
+
+    GradientReducer._hook_of = make_timed
     return times
 
 
@@ -129,16 +133,20 @@ def main(argv):
     torch.set_num_threads(1)
     kr.init()
     _join_gloo()
+    times = _time_hooks()
     ways = _ways()
-    times = _time_submissions()
     if kr.rank() == 0:
         print(
             f"torch {torch.__version__}, {kr.size()} ranks, allocator "
             f"{'in the arena' if arena.is_built() else 'of PyTorch'}"
         )
-        print(f"{'backward':>8} {'none':>8} {'ours':>8} {'ddp':>8}  ours / ddp")
+        print(
+            f"{'backward':>8} {'none':>8} {'ours':>8} {'ddp':>8}  ours / ddp"
+            "  us of a hook: median, mean"
+        )
     for milliseconds in FLAGS.backward:
         found = {name: [] for name in ways}
+        times.clear()
         for turn in range(_WARM_UP + FLAGS.rounds):
             for name, (model, inner) in ways.items():
                 inner.seconds = milliseconds / 1e3
@@ -149,11 +157,10 @@ def main(argv):
         if kr.rank() == 0:
             print(
                 f"{milliseconds:8.0f} {none:8.1f} {ours:8.1f} {ddp:8.1f}"
-                f"  {ours / ddp:.2f}",
+                f"  {ours / ddp:10.2f}  {statistics.median(times):.1f}"
+                f" {statistics.fmean(times):.1f}",
                 flush=True,
             )
-    if kr.rank() == 0:
-        print(f"a submission takes {statistics.median(times):.1f} us")
     torch.distributed.destroy_process_group()
 
 

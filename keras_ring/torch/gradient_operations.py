@@ -49,33 +49,36 @@ class GradientOperations:
             CollectiveError: If the runtime does not accept them. The function
                 raises it if the reduction fails.
         """
-        values = [
-            torch.view_as_real(each) if each.is_complex() else each
-            for each in gradients
-        ]
-        views = [
-            view
-            for value in values
-            if (view := tensors.in_order(value)) is not None
-        ]
-        if not self._is_native or len(views) < len(values):
-            return self._submit_copies(values)
+        addresses = []
+        views = []
+        form = []
+        for gradient in gradients:
+            if gradient.is_complex():
+                gradient = torch.view_as_real(gradient)
+            view = tensors.in_order(gradient)
+            if view is None or not self._is_native:
+                return self._submit_copies(gradients)
+            views.append(view)
+            addresses.append(view.data_ptr())
+            form.append((view.shape, view.dtype))
+        where = tensors.device_arguments(views[0])
+        key = (views[0].get_device(), *form)
         core = native.core()
-        addresses = [view.data_ptr() for view in views]
-        form = tuple([(view.shape, view.dtype) for view in views])
-        device = views[0].device
         try:
-            operation = self._operations.get((device, form))
+            operation = self._operations.get(key)
             if operation is None:
-                operation = self._make(device, form)
-            operation.start(
-                addresses, addresses, views, **tensors.device_arguments(device)
-            )
+                operation = self._make(views[0].device, form)
+                self._operations[key] = operation
+            operation.start(addresses, addresses, views, **where)
         except core.StatusError as error:
             raise failures.error_of(*error.args) from None
         return functools.partial(_wait, operation)
 
-    def _submit_copies(self, values: Sequence[Tensor]) -> Waiter:
+    def _submit_copies(self, gradients: Sequence[Tensor]) -> Waiter:
+        values = [
+            torch.view_as_real(each) if each.is_complex() else each
+            for each in gradients
+        ]
         handle = reduction_calls.allreduce(
             values, self._name, self._reduction, in_place=True
         )
@@ -88,7 +91,7 @@ class GradientOperations:
     def _make(
         self, device: torch.device, form: Sequence[tuple[Any, torch.dtype]]
     ) -> Any:
-        operation = native.core().Operation(
+        return native.core().Operation(
             process_sets.id_of(self._reduction.process_set),
             self._name,
             int(Kind.allreduce),
@@ -96,8 +99,6 @@ class GradientOperations:
             device=tensors.kind_of(device),
             **self._reduction.settings([dtype for _, dtype in form]),
         )
-        self._operations[device, form] = operation
-        return operation
 
 
 def _wait(operation: Any) -> None:

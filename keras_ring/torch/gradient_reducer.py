@@ -1,12 +1,13 @@
 """Reduces gradients while the backward pass computes further ones.
 
-A hook of each parameter submits its gradient as soon as it is there, and the
-end of the backward pass waits for all. So gradients are those of all ranks when
-`backward()` returns, and whatever a program does with them next (clipping,
-unscaling, looking at them) is right. The hooks are those of
-`Tensor.register_post_accumulate_grad_hook`, and the wait is a callback of the
-autograd engine, as in PyTorch's own data parallelism (Li et al., "PyTorch
-Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020).
+A hook of each parameter submits its gradient as soon as it is there, a small
+one with those that follow, and the end of the backward pass waits for all. So
+gradients are those of all ranks when `backward()` returns, and whatever a
+program does with them next (clipping, unscaling, looking at them) is right. The
+hooks are those of `Tensor.register_post_accumulate_grad_hook`, and the wait is
+a callback of the autograd engine, as in PyTorch's own data parallelism (Li et
+al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
+VLDB 2020).
 
 A parameter without a gradient on this rank may have one on another, which
 waits for this one. So at the end of a backward pass the ranks tell each other
@@ -31,6 +32,13 @@ from keras_ring.torch.gradient_operations import GradientOperations, Waiter
 from keras_ring.torch.operations import Handle
 from keras_ring.torch.reduction_calls import Reduction
 
+# The number of the backward pass that runs.
+_current_pass = torch._C._current_graph_task_id
+
+# Gradients are submitted when they have so many bytes together: a call that
+# follows another one takes a fifth of the time, and so do their messages.
+_HELD_BYTES = 1 << 20
+
 # The states of a gradient, from the least to the most.
 _MISSING = 0
 _DENSE = 1
@@ -48,9 +56,11 @@ class Bucket:
             ones.
 
     Attributes:
+        num_bytes: Integer, the bytes of all gradients, if they are dense.
+        may_be_held: Boolean, whether they may be submitted later, with others.
         arrived: Integer, the number of gradients that are complete.
         is_submitted: Boolean, whether they were submitted since the last
-            reduction of all.
+            reduction of all, or are held back until then.
     """
 
     def __init__(
@@ -62,12 +72,20 @@ class Bucket:
     ) -> None:
         self.names = list(names)
         self.parameters = list(parameters)
+        self.num_bytes = sum(each.nbytes for each in parameters)
+        # An event of another stream would not tell when they are there.
+        self.may_be_held = all(each.is_cpu for each in parameters)
         self.arrived = 0
         self.is_submitted = False
         self._reduction = reduction
         self._sparse_as_dense = sparse_as_dense
         self._dense = GradientOperations(names[0], reduction)
         self._waiters: list[Waiter] = []
+
+    def hold(self) -> None:
+        """Notes that the gradients are complete, to be submitted later."""
+        self.is_submitted = True
+        self.arrived = 0
 
     def states(self) -> list[int]:
         """Returns the states of the gradients."""
@@ -82,8 +100,7 @@ class Bucket:
 
     def submit(self) -> None:
         """Submits the gradients that are there."""
-        self.is_submitted = True
-        self.arrived = 0
+        self.hold()
         dense = []
         for name, parameter in zip(self.names, self.parameters, strict=True):
             gradient = parameter.grad
@@ -158,6 +175,9 @@ class GradientReducer:
         self._counts: dict[Tensor, int] = {}
         # The backward passes at whose end the gradients are waited for.
         self._passes: set[int] = set()
+        # Buckets that are complete, and are not submitted yet.
+        self._held: list[Bucket] = []
+        self._held_bytes = 0
         self._states = GradientOperations(
             f"{name}/states", Reduction(Max, process_set=reduction.process_set)
         )
@@ -181,6 +201,7 @@ class GradientReducer:
         Raises:
             CollectiveError: If a reduction fails.
         """
+        self._submit_held()
         for bucket in self._buckets:
             self._hook(bucket)
         own = [state for b in self._buckets for state in b.states()]
@@ -199,6 +220,7 @@ class GradientReducer:
 
     def end_step(self) -> None:
         """Begins anew after a step of the optimizer, or without gradients."""
+        self._submit_held()
         for bucket in self._buckets:
             bucket.wait()
         self.is_complete = False
@@ -210,6 +232,7 @@ class GradientReducer:
         for hook in hooks.values():
             hook.remove()
         self._buckets = []
+        self._held = []
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -261,14 +284,30 @@ class GradientReducer:
                     "to the number of backward passes, or run all but the last "
                     "under `optimizer.no_sync()`."
                 )
-            # The average of what was averaged already and something new is the
-            # former plus the average of the latter.
-            bucket.wait()
-        bucket.submit()
+            if bucket in self._held:
+                return
+            raise RuntimeError(
+                f"The gradient of '{bucket.names[0]}' was computed again "
+                "while its average over the ranks was under way. A backward "
+                "pass before this one has ended in an error: call "
+                "`optimizer.zero_grad()` after that."
+            )
+        bucket.hold()
+        self._held.append(bucket)
+        self._held_bytes += bucket.num_bytes
+        if self._held_bytes >= _HELD_BYTES or not bucket.may_be_held:
+            self._submit_held()
+
+    def _submit_held(self) -> None:
+        """Submits the buckets that were held back."""
+        held, self._held = self._held, []
+        self._held_bytes = 0
+        for bucket in held:
+            bucket.submit()
 
     def _await_end(self) -> None:
         """Waits for the gradients at the end of this backward pass."""
-        backward = torch._C._current_graph_task_id()
+        backward = _current_pass()
         if backward not in self._passes:
             self._passes.add(backward)
             engine = torch.autograd.Variable._execution_engine

@@ -162,7 +162,7 @@ def start(
             [each.data_ptr() for each in inputs],
             [each.data_ptr() for each in made],
             (inputs, outputs),
-            **tensors.device_arguments(device),
+            **(tensors.device_arguments(inputs[0]) if inputs else {}),
         )
     return operation
 

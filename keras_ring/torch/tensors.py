@@ -64,10 +64,11 @@ def kind_of(device: torch.device) -> int:
     )
 
 
-def device_arguments(device: torch.device) -> dict[str, int]:
-    """Returns the arguments of a submission that tell a device."""
-    if device.type == "cpu":
+def device_arguments(tensor: Tensor) -> dict[str, int]:
+    """Returns the arguments of a submission that tell a tensor's device."""
+    if tensor.is_cpu:
         return {}
+    device = tensor.device
     stream = torch.cuda.current_stream(device)
     return {"device_ordinal": device.index, "stream": stream.cuda_stream}
 

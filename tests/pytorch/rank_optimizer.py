@@ -27,6 +27,14 @@ def dense():
     return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double()
 
 
+def wide():
+    """A model with a weight of more than a mebibyte between small ones."""
+    return nn.Sequential(
+        *(nn.Linear(6, 400), nn.Tanh(), nn.Linear(400, 400), nn.Tanh()),
+        nn.Linear(400, 2),
+    ).double()
+
+
 def batches(steps, *shape):
     generator = torch.Generator().manual_seed(3)
     for _ in range(steps):
@@ -181,6 +189,30 @@ def by_closure(model, optimizer, x, y, is_ours):
 
 def through_an_error(model, optimizer, x, y, is_ours):
     """A backward pass ends in an error, and the next one trains."""
+    _fail(model, optimizer, x, y)
+    plain(model, optimizer, x, y, is_ours)
+
+
+def on_top_of_an_error(model, optimizer, x, y, is_ours):
+    """The next one adds to the gradients that were there by then."""
+    _fail(model, optimizer, x, y)
+    loss_of(model, x, y).backward()
+    optimizer.step()
+
+
+def refused_after_an_error(model, optimizer, x, y, is_ours):
+    """What is being averaged cannot be added to."""
+    _fail(model, optimizer, x, y)
+    try:
+        loss_of(model, x, y).backward()
+    except RuntimeError as error:
+        assert is_ours and "call `optimizer.zero_grad()`" in str(error), error
+    else:
+        assert not is_ours
+    plain(model, optimizer, x, y, is_ours)
+
+
+def _fail(model, optimizer, x, y):
     optimizer.zero_grad()
     loss = loss_of(model, x, y)
     hook = model[0].weight.register_hook(_fails)
@@ -189,7 +221,6 @@ def through_an_error(model, optimizer, x, y, is_ours):
     except ValueError:
         pass
     hook.remove()
-    plain(model, optimizer, x, y, is_ours)
 
 
 def _fails(_):
@@ -206,6 +237,9 @@ def ways_to_step():
         through_an_error,
     ):
         trained(step=step)
+        trained(wide, step=step, steps=4)
+    trained(step=on_top_of_an_error)
+    trained(wide, step=refused_after_an_error, steps=4)
     trained(
         step=halves, backward_passes_per_step=2, groups=2, compression=_Exact()
     )

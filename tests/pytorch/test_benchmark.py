@@ -15,4 +15,4 @@ def test_torch_step():
         *("--rounds=1", "--backward=0"),
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert re.search(r"^\[0\] +0( +[\d.]+){4}$", finished.stdout, re.M)
+    assert re.search(r"^\[0\] +0( +[\d.]+){6}$", finished.stdout, re.M)
