@@ -27,7 +27,8 @@ EXACT = (
 )
 # They are given a folder.
 WRITE = ("files", "recorded")
-FREE = ("dropout", "shuffled", "own_step_that_draws")
+SHUFFLED = ("shuffled", "shuffled_after_own_lines")
+FREE = ("dropout", *SHUFFLED, "own_step_that_draws")
 REFUSED = {
     "rows_compared": "output 0 is up to",
     "state_kept": "after it variable",
@@ -97,8 +98,9 @@ class AutoCases:
     def test_ranks_draw_the_same_after_trials_of_a_step(self, ranks):
         assert len(set(ranks("own_step_that_draws"))) == 1
 
-    def test_ranks_read_the_same_order(self, ranks):
-        first, *others = ranks("shuffled")
+    @pytest.mark.parametrize("name", SHUFFLED)
+    def test_ranks_read_the_same_order(self, ranks, name):
+        first, *others = ranks(name)
         for weights, number in others:
             assert number == first[1]
             for a, b in zip(weights, first[0], strict=True):

@@ -518,6 +518,16 @@ def shuffled():
     return found["weights"], float(np.random.normal())
 
 
+def shuffled_after_own_lines():
+    """The same after a training with the lines of keras_ring."""
+    x, y = kr.data.shard(data(96))
+    model = dense()
+    model.compile(kr.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    broadcast = kr.callbacks.BroadcastGlobalVariablesCallback()
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[broadcast])
+    return shuffled()
+
+
 # --- What is refused ---
 
 

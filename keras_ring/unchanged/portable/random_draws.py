@@ -19,6 +19,15 @@ from keras_ring.keras.model import seeds
 _of_rank: npt.NDArray[np.uint8] | None = None
 
 
+def share() -> None:
+    """Gives all ranks the state of rank 0.
+
+    A training with lines of keras_ring has left them different ones. All ranks
+    must call this before anything draws the order of the data.
+    """
+    seeds.share_generator(0, global_process_set, fold_rank=False)
+
+
 def begin() -> None:
     """Shares the state of rank 0, and keeps that of this rank for steps.
 
@@ -27,7 +36,7 @@ def begin() -> None:
     """
     global _of_rank
     _of_rank = backend.random_state()
-    seeds.share_generator(0, global_process_set, fold_rank=False)
+    share()
 
 
 @contextlib.contextmanager

@@ -118,6 +118,7 @@ def _on_all_ranks(
             say("explained; nothing is trained, and the program ends here")
             sys.exit(0)
         wanted["callbacks"] = _with_ours(wanted["callbacks"])
+        random_draws.share()
         with data_passes.running(this):
             history = fit(*given.args, **given.kwargs)
         shared_counts.note_state_of_all(self)
