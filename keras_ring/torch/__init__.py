@@ -21,6 +21,7 @@ compression        narrower formats on the wire
 optimizer          `DistributedOptimizer`
 gradient_reducer   reduces gradients during the backward pass
 parameter_check    compares parameters between ranks
+local_steps        warns of optimizers that reduce nothing
 gradient_operations  reductions that are the same in each step
 parameters         shares parameters and the state of optimizers
 buffers            shares buffers after each forward pass
@@ -136,7 +137,19 @@ def _prepare() -> None:
     arena.install()
 
 
+def _watch_steps() -> None:
+    """Watches for optimizers that reduce nothing."""
+    try:
+        from keras_ring.torch import local_steps
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        return
+    local_steps.watch()
+
+
 _installs.before_start(_prepare)
+_installs.on_start(_watch_steps)
 
 # The module of each public name.
 _HOMES = {

@@ -265,6 +265,11 @@ def DistributedOptimizer(
     return optimizer
 
 
+def is_distributed(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns whether an optimizer is a `DistributedOptimizer`."""
+    return isinstance(optimizer, _Distributed)
+
+
 def _before_step(
     optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:

@@ -11,6 +11,7 @@ from torch import nn
 
 import keras_ring.torch as kr
 from keras_ring import errors
+from keras_ring.core import notices
 
 ROWS = 24  # for 2, 3 and 4 ranks
 EXACT = 1e-12
@@ -714,6 +715,30 @@ def wrong_optimizers():
             loss_of(model, x, y).backward()
 
     found["again"] = _error_of(again)
+    return found
+
+
+def steps_alone():
+    """Returns what is said of optimizers that are, and are not, distributed."""
+    init()
+    said = []
+    notices.warn = said.append
+    found = {}
+    for name in ("plain", "by_hand", "distributed", "few"):
+        model = dense()
+        # A text is logged once.
+        kind = type(name, (torch.optim.Adagrad,), {})
+        optimizer = kind(model.parameters(), 0.1)
+        if name == "distributed":
+            kr.DistributedOptimizer(optimizer, model.named_parameters())
+        for x, y in batches(2 if name == "few" else 5, 6):
+            optimizer.zero_grad()
+            loss_of(model, part(x), part(y)).backward()
+            if name == "by_hand":
+                for parameter in model.parameters():
+                    kr.allreduce_(parameter.grad)
+            optimizer.step()
+        found[name], said[:] = list(said), []
     return found
 
 

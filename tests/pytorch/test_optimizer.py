@@ -72,6 +72,18 @@ def test_a_rank_that_trains_another_model_is_told(what, texts):
         assert all(each in text for each in texts), text
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_an_optimizer_that_reduces_nothing_is_told(num_ranks):
+    result = run_ranks(rank_optimizer.steps_alone, num_ranks, fresh=True)
+    for said in result.values:
+        texts = said.pop("plain")
+        assert said == {"by_hand": [], "distributed": [], "few": []}
+        assert len(texts) == num_ranks - 1
+        for text in texts:
+            assert "optimizer plain has made 2 steps with gradients of" in text
+            assert "in a job of 2 ranks" in text
+
+
 def test_a_lost_rank_ends_a_training():
     result = run_ranks(rank_optimizer.lost, 3, fresh=True, expect={1: -9})
     for rank in (0, 2):
