@@ -20,7 +20,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from keras_ring._typing import Logs, Model, Structure, Variable
@@ -301,7 +300,7 @@ def _difference(whole: _Effects, part: _Effects) -> str | None:
                     name="auto/own_step/counts",
                     process_set=global_process_set,
                 )
-            if found is None and not _are_close(value, of_ranks):
+            if found is None and not tolerances.are_close(value, of_ranks):
                 found = f"{what} {path!r} is another value"
     of_all = allgather_object(found, "auto/own_step")
     return next((each for each in of_all if each is not None), None)
@@ -316,7 +315,8 @@ def _different_gradients(whole: _Effects, part: _Effects) -> str | None:
             f"{len(paths)}, or others"
         )
     overall = max(
-        (_largest(gradient) for _, gradient in whole.gradients), default=0.0
+        (tolerances.largest(gradient) for _, gradient in whole.gradients),
+        default=0.0,
     )
     found = None
     pairs = zip(whole.gradients, part.gradients, strict=True)
@@ -329,25 +329,8 @@ def _different_gradients(whole: _Effects, part: _Effects) -> str | None:
         )
         # Keras computes in float32 on these frameworks, whatever the type.
         of_own, of_all = tolerances.GRADIENTS[min(expected.itemsize, 4)]
-        bound = of_own * _largest(expected) + of_all * overall
-        far = _largest(expected - average)
+        bound = of_own * tolerances.largest(expected) + of_all * overall
+        far = tolerances.largest(expected - average)
         if found is None and not far <= bound:
             found = f"the gradient of {path!r} is up to {far:.3g} away"
     return found
-
-
-def _largest(array: npt.NDArray[Any]) -> float:
-    return float(np.max(np.abs(array), initial=0.0))
-
-
-def _are_close(expected: npt.NDArray[Any], found: npt.NDArray[Any]) -> bool:
-    relative, of_largest = tolerances.VALUES[min(expected.itemsize, 4)]
-    return bool(
-        np.allclose(
-            found,
-            expected,
-            rtol=relative,
-            atol=of_largest * _largest(expected),
-            equal_nan=True,
-        )
-    )

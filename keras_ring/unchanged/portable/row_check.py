@@ -185,35 +185,15 @@ def _difference(part: parts.PartStep, whole: _Found, own: _Found) -> str | None:
                 f"output {index} has shape {mine.shape}, where the rows of the "
                 f"whole have {rows.shape}"
             )
-        if not _are_close(rows, mine):
+        if not tolerances.are_close(rows, mine):
             far = float(np.max(np.abs(rows - mine)))
             return f"output {index} is up to {far:.3g} away"
     num_bytes = min(each.itemsize for each in whole.outputs)
-    if not _are_close(np.asarray(whole.loss), sums.reshape(()), num_bytes):
+    if not tolerances.are_close(
+        np.asarray(whole.loss), sums.reshape(()), num_bytes
+    ):
         return f"its loss is {float(sums[0]):.9g} and not {whole.loss:.9g}"
     for path, value in whole.state.items():
-        if not _are_close(value, own.state[path], num_bytes):
+        if not tolerances.are_close(value, own.state[path], num_bytes):
             return f"after it variable {path!r} has another value"
     return None
-
-
-def _are_close(
-    expected: npt.NDArray[Any],
-    found: npt.NDArray[Any],
-    num_bytes: int | None = None,
-) -> bool:
-    if expected.dtype.kind in "iub":
-        return bool((expected == found).all())
-    # Keras computes in float32 on some frameworks, whatever the type.
-    num_bytes = min(num_bytes or expected.itemsize, 4)
-    relative, of_largest = tolerances.VALUES[num_bytes]
-    largest = float(np.max(np.abs(expected), initial=0.0))
-    return bool(
-        np.allclose(
-            found,
-            expected,
-            rtol=relative,
-            atol=of_largest * largest,
-            equal_nan=True,
-        )
-    )
