@@ -41,6 +41,8 @@ from keras_ring.protocol import (
 _lock = threading.RLock()
 _log_forwarder: LogForwarder | None = None
 _autotune: autotune.Autotune | None = None
+# Those that were registered when the one of the job was.
+_num_exit_handlers = 0
 
 
 def init(
@@ -188,8 +190,10 @@ def leave_first() -> None:
     Exit handlers run in the reverse order of their registration, so this
     registers that of the job again.
     """
+    global _num_exit_handlers
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
+    _num_exit_handlers = atexit._ncallbacks()
 
 
 def shutdown() -> None:
@@ -245,6 +249,9 @@ def _at_exit() -> None:
     if failed:
         mpi.limit_finalize(2.0 * float(timeout))
     if not (broken and uncaught) or sys.flags.interactive:
+        return
+    if atexit._ncallbacks() > _num_exit_handlers:
+        # Those that were registered later have run, and would run again.
         return
     atexit.unregister(_at_exit)
     atexit._run_exitfuncs()

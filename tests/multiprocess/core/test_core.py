@@ -1,8 +1,10 @@
 """`keras_ring.core` on ranks that have NumPy and no framework."""
 
+import sys
+
 import pytest
 
-from tests.harness import run_ranks
+from tests.harness import examples, run_ranks
 from tests.multiprocess.core import rank_core
 from tests.tiers import few
 
@@ -57,3 +59,32 @@ def test_a_lost_rank_is_named():
 def test_control_c_ends_a_wait():
     result = run_ranks(rank_core.interrupted, 2, fresh=True)
     assert result.values == [[0, 1]] * 2
+
+
+_WITH_HANDLERS = """
+import atexit, os, time
+from keras_ring import core as kr
+
+atexit.register(print, "registered before")
+kr.init()
+{later}
+if kr.rank() == 1:
+    os._exit(3)
+kr.allreduce(1.0)
+"""
+
+
+@pytest.mark.parametrize("later", ["", "registered after"])
+def test_exit_handlers_run_once_when_a_rank_is_lost(tmp_path, later):
+    script = tmp_path / "train.py"
+    script.write_text(
+        _WITH_HANDLERS.format(
+            later=f"atexit.register(print, {later!r})" if later else ""
+        )
+    )
+    done = examples.run(
+        *("-m", "keras_ring", "run", "-np", "2", "--", sys.executable, script)
+    )
+    assert "having lost rank 1" in done.stderr
+    wanted = ["[0] registered after"] * bool(later) + ["[0] registered before"]
+    assert done.stdout.splitlines() == wanted, done.stdout + done.stderr
