@@ -1,11 +1,11 @@
 """Makes a checked plan from a request of the user, and starts nothing."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_ring.launch.directories import working_directory
-from keras_ring.launch.hosts import HostRanks, assign_ranks, is_local
+from keras_ring.launch.hosts import Host, HostRanks, assign_ranks, is_local
 from keras_ring.launch.job import new_key
 from keras_ring.launch.output_files import OutputFiles
 from keras_ring.launch.patience import Patience
@@ -125,7 +125,9 @@ def make_plan(
     """
     patience = Patience.of(request.time_limits, environment)
     hosts, shell = hosts_of_job(request, environment, patience)
-    size = job_size(request.num_ranks, hosts)
+    machine = machine or Machine.here()
+    asked, notes = _asked_size(request, hosts, machine)
+    size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
     ports = port_range(request.port_range)
     of_ranks = rank_environment(request, environment, remote=remote)
@@ -149,11 +151,25 @@ def make_plan(
         timeline=timeline,
         metrics=metrics_address(request),
         patience=patience,
+        notes=notes,
     )
     if remote:
         host_ranks = assign_ranks(hosts, size, own_names)
         return _on_hosts(replace(plan, ports=ports), request, host_ranks, shell)
-    return _on_this_host(plan, request, machine or Machine.here())
+    return _on_this_host(plan, request, machine)
+
+
+def _asked_size(
+    request: RunRequest, hosts: Sequence[Host], machine: Machine
+) -> tuple[int | None, tuple[str, ...]]:
+    """Returns the number of ranks that is asked for, and lines about it."""
+    asked = request.num_ranks
+    if not isinstance(asked, str):
+        return asked, ()
+    if hosts:
+        return None, ()  # as many as they have slots
+    size, why = machine.num_ranks()
+    return size, (f"-np {asked}: {size} rank{'s' * (size != 1)}, {why}",)
 
 
 def _on_this_host(
@@ -171,7 +187,7 @@ def _on_this_host(
         plan,
         environment={**plan.environment, **share.variables},
         cpus=share.cpus,
-        notes=share.notes,
+        notes=plan.notes + share.notes,
     )
 
 

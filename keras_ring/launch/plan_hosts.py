@@ -40,12 +40,13 @@ def hosts_of_job(
         return hosts, shell
     hosts = allocated_hosts(environment)
     slots = sum(host.slots for host in hosts)
-    if hosts and request.num_ranks is not None and request.num_ranks > slots:
+    asked = request.num_ranks
+    if hosts and isinstance(asked, int) and asked > slots:
         raise UsageError(
-            f"-np {request.num_ranks} asks for more ranks than the Slurm"
+            f"-np {asked} asks for more ranks than the Slurm"
             f" allocation has tasks, {slots} on {len(hosts)} nodes; ask Slurm"
             " for more, or run on this host alone by -H"
-            f" localhost:{request.num_ranks}"
+            f" localhost:{asked}"
         )
     return hosts, shell if request.rsh else step_shell()
 

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# As many ranks as the hosts have slots, or this host GPUs or cores.
+AUTOMATIC = "auto"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
@@ -10,7 +13,7 @@ class RunRequest:
 
     Args:
         command: Tuple of strings, the program and its arguments.
-        num_ranks: Value of `-np`.
+        num_ranks: Value of `-np`, an integer or `AUTOMATIC`.
         hosts: Value of `-H`.
         hostfile: Value of `--hostfile`.
         ssh_port: Value of `--ssh-port`.
@@ -50,7 +53,7 @@ class RunRequest:
     """
 
     command: tuple[str, ...]
-    num_ranks: int | None = None
+    num_ranks: int | str | None = None
     hosts: str | None = None
     hostfile: str | None = None
     ssh_port: int | None = None

@@ -1,11 +1,12 @@
 """Divides the cores of a host among the ranks on it."""
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keras_ring.launch.usage import UsageError
-from keras_ring.protocol import cores, processors
+from keras_ring.protocol import cores, nvidia, processors
 from keras_ring.protocol.processors import Node
 
 # Without these, the framework of each rank would start a thread for each core.
@@ -25,15 +26,24 @@ class Machine:
     Args:
         cores: Integer, the number of cores that they may use together.
         nodes: Tuple of `Node`s with the processors on which they may run.
+        gpus: Integer, the number of GPUs that they may use.
     """
 
     cores: int
     nodes: tuple[Node, ...]
+    gpus: int = 0
 
     @classmethod
     def here(cls) -> "Machine":
-        """Returns the cores and processors that this process may use."""
-        return cls(cores.available(), processors.here())
+        """Returns what this process and its children may use."""
+        gpus = min(len(nvidia.visible(os.environ)), len(nvidia.models()))
+        return cls(cores.available(), processors.here(), gpus)
+
+    def num_ranks(self) -> tuple[int, str]:
+        """Returns a number of ranks for this host, and why it is that one."""
+        if self.gpus:
+            return self.gpus, "one for each GPU"
+        return self.cores, "one for each core"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,9 @@ forks.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 _DRIVER = Path("/proc/driver/nvidia")
@@ -25,6 +27,21 @@ def models(driver: Path = _DRIVER) -> list[str]:
         )
         found.append(fields.get("Model", "GPU").strip())
     return found
+
+
+def visible(environment: Mapping[str, str]) -> list[str]:
+    """Returns the GPUs that programs may use, as they are named there.
+
+    Args:
+        environment: The environment variables of the programs. Without
+            `CUDA_VISIBLE_DEVICES`, they may use all GPUs of this host.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(number) for number in range(len(models()))]
+    words = [word.strip() for word in named.split(",")]
+    # What follows a word that names none counts no more.
+    return list(itertools.takewhile(lambda word: word not in ("", "-1"), words))
 
 
 def version(driver: Path = _DRIVER) -> str:

@@ -61,8 +61,5 @@ def _seen(environment: Mapping[str, str]) -> list[str]:
     One alone may be what the scheduler has given to this rank, and the other
     ranks may have others: that is kept, as it is.
     """
-    given = environment.get(_VISIBLE)
-    if given is None:
-        return [str(number) for number in range(len(nvidia.models()))]
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    return names if len(names) > 1 else []
+    names = nvidia.visible(environment)
+    return names if len(names) > 1 or _VISIBLE not in environment else []

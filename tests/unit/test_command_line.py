@@ -15,7 +15,11 @@ NOT_THERE = [
     ("run --zzz -- y", "has no option --zzz: `keras-ring run --help` lists"),
     # No option is abbreviated, so that later ones change nothing.
     ("run --time x -- y", "no option --time"),
-    ("run -np four -- x", "argument -np/--num-proc: invalid int value: 'four'"),
+    (
+        "run -np four -- x",
+        "-np/--num-proc: 'four' is no number of ranks;",
+    ),
+    ("run -np aoto -- x", "'aoto' is no number of ranks (did you mean auto?)"),
     ("check nodes", "keras-ring check takes no argument 'nodes' here"),
     ("template slrum", "no engine 'slrum' (did you mean slurm?)"),
     ("bench grupped", "no kind 'grupped' (did you mean grouped?)"),

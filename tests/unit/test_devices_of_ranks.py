@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_ring.launch.sharing import Machine
 from keras_ring.protocol import nvidia
 from keras_ring.unchanged import devices
 
@@ -41,6 +42,18 @@ def test_what_the_scheduler_has_given_is_kept(monkeypatch, given, expected):
     monkeypatch.setattr(nvidia, "models", lambda: ["A"] * 3)
     environment = {} if given is None else {"CUDA_VISIBLE_DEVICES": given}
     assert devices._seen(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [(None, 2), ("1", 1), ("", 0), ("-1", 0), ("1,-1,0", 1), ("0,1,2", 2)],
+)
+def test_a_host_has_the_gpus_that_may_be_used(monkeypatch, given, number):
+    monkeypatch.setattr(nvidia, "models", lambda: ["A"] * 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert Machine.here().gpus == number
 
 
 @pytest.mark.parametrize("given", [None, "false"])

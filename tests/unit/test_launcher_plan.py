@@ -14,6 +14,7 @@ from keras_ring.launch.plan_environment import parse_variable
 from keras_ring.launch.python_command import deaf_option, python_script
 from keras_ring.launch.request import RunRequest
 from keras_ring.launch.settings import check_settings
+from keras_ring.launch.sharing import Machine
 from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import contract
 
@@ -36,6 +37,23 @@ def test_each_option_is_read():
         if not re.search(rf"\brequest\.{field.name}\b", text)
     ]
     assert unread == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "hosts", "size", "notes"),
+    [
+        (Machine(6, ()), None, 6, ("-np auto: 6 ranks, one for each core",)),
+        (Machine(1, ()), None, 1, ("-np auto: 1 rank, one for each core",)),
+        (Machine(6, (), 4), None, 4, ("-np auto: 4 ranks, one for each GPU",)),
+        (Machine(6, (), 4), "localhost:3", 3, ()),
+    ],
+)
+def test_as_many_ranks_as_there_is_room_for(machine, hosts, size, notes):
+    request = RunRequest(
+        command=("true",), num_ranks="auto", hosts=hosts, threads=1
+    )
+    plan = make_plan(request, ENVIRONMENT, ("localhost",), machine)
+    assert (plan.size, plan.notes) == (size, notes)
 
 
 @given(

@@ -13,10 +13,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from keras_ring.launch.cli import check_hosts
-from keras_ring.launch.cli.run_arguments import add_host_arguments, hosts_of
+from keras_ring.launch.cli.run_arguments import (
+    add_host_arguments,
+    hosts_of,
+    number_of_ranks,
+)
 from keras_ring.launch.cli.verb import Verb
 from keras_ring.launch.plan import plan_of_hosts
-from keras_ring.launch.request import RunRequest
+from keras_ring.launch.request import AUTOMATIC, RunRequest
 from keras_ring.launch.sharing import Machine, share_cores
 from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import cores, processors
@@ -312,9 +316,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-np",
-        type=int,
+        type=number_of_ranks,
         metavar="N",
-        help="also say whether N ranks fit on this host",
+        help="also say whether N ranks fit on this host, or auto: how many do",
     )
     add_host_arguments(parser)
 
@@ -324,9 +328,12 @@ def _run(arguments: argparse.Namespace) -> int:
         request = RunRequest(command=(), **hosts_of(arguments))
         plan = plan_of_hosts(request, {socket.gethostname()}, os.environ)
         return check_hosts.run(plan, as_json=arguments.json)
-    if arguments.np is not None and arguments.np < 1:
-        raise UsageError(f"-np {arguments.np}: expected at least 1")
-    return run_check(as_json=arguments.json, num_ranks=arguments.np)
+    num_ranks = arguments.np
+    if num_ranks == AUTOMATIC:
+        num_ranks, _ = Machine.here().num_ranks()
+    if num_ranks is not None and num_ranks < 1:
+        raise UsageError(f"-np {num_ranks}: expected at least 1")
+    return run_check(as_json=arguments.json, num_ranks=num_ranks)
 
 
 CHECK = Verb(

@@ -5,8 +5,9 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from keras_ring.launch.cli.parser import meant
 from keras_ring.launch.plan import LaunchPlan, make_plan
-from keras_ring.launch.request import RunRequest
+from keras_ring.launch.request import AUTOMATIC, RunRequest
 from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import auto_options
 from keras_ring.protocol.time_limits import CONNECT_TIMEOUT, LIMITS, NEVER
@@ -68,15 +69,36 @@ def _add_limit(run: argparse._ArgumentGroup, name: str) -> None:
     )
 
 
+def number_of_ranks(text: str) -> int | str:
+    """Returns the value of `-np`.
+
+    Args:
+        text: String, as the user has written it.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is no number, and not `auto`.
+    """
+    if text == AUTOMATIC:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of ranks{meant(text, [AUTOMATIC])};"
+            " expected one such as 2, or auto"
+        ) from None
+
+
 def add_run_arguments(run: argparse.ArgumentParser) -> None:
     """Adds the options and the command of `keras-ring run`."""
     run.add_argument(
         "-np",
         "--num-proc",
         dest="np",
-        type=int,
+        type=number_of_ranks,
         metavar="N",
-        help="number of ranks",
+        help="number of ranks, or auto: one for each GPU of this host, or each"
+        " core where there is none; with hosts, one for each of their slots",
     )
     _add_auto_arguments(run)
     add_host_arguments(run)
