@@ -57,7 +57,6 @@ class Bucket:
 
     Attributes:
         num_bytes: Integer, the bytes of all gradients, if they are dense.
-        may_be_held: Boolean, whether they may be submitted later, with others.
         arrived: Integer, the number of gradients that are complete.
         is_submitted: Boolean, whether they were submitted since the last
             reduction of all, or are held back until then.
@@ -73,8 +72,6 @@ class Bucket:
         self.names = list(names)
         self.parameters = list(parameters)
         self.num_bytes = sum(each.nbytes for each in parameters)
-        # An event of another stream would not tell when they are there.
-        self.may_be_held = all(each.is_cpu for each in parameters)
         self.arrived = 0
         self.is_submitted = False
         self._reduction = reduction
@@ -295,7 +292,10 @@ class GradientReducer:
         bucket.hold()
         self._held.append(bucket)
         self._held_bytes += bucket.num_bytes
-        if self._held_bytes >= _HELD_BYTES or not bucket.may_be_held:
+        # On other devices, an event of the stream of a later gradient would not
+        # tell when these are there. A model may have been moved by now.
+        is_host = bucket.parameters[0].is_cpu
+        if self._held_bytes >= _HELD_BYTES or not is_host:
             self._submit_held()
 
     def _submit_held(self) -> None:
