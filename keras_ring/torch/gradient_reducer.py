@@ -36,7 +36,8 @@ from keras_ring.torch.reduction_calls import Reduction
 _current_pass = torch._C._current_graph_task_id
 
 # Gradients are submitted when they have so many bytes together: a call that
-# follows another one takes a fifth of the time, and so do their messages.
+# follows another one takes a fifth of the time, and the ranks agree on all of
+# them at once.
 _HELD_BYTES = 1 << 20
 
 # The states of a gradient, from the least to the most.
