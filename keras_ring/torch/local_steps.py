@@ -1,8 +1,8 @@
 """Warns of an optimizer that steps on the gradients of one rank.
 
 A program that has forgotten `kr.DistributedOptimizer` trains another model on
-each rank. It is not an error: ranks may mean to do so for some steps, and a
-program may reduce gradients itself, whatever of them.
+each rank. It is not an error: ranks may train apart on purpose for some steps,
+and a program may average gradients or parameters itself.
 """
 
 from __future__ import annotations
