@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Ours alone: warnings of other compilers must not stop a user.
 export CMAKE_ARGS ?= -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 
-.PHONY: demo check test test-long landed lint ptx check-ptx gpu-check-files \
+.PHONY: demo check check-cpp test test-long landed lint ptx check-ptx gpu-check-files \
         test-cpp test-asan test-tsan test-sanitized fuzz fuzz-corpus bazel-analysis test-bazel \
         test-python test-quick test-tf215 test-torch test-jax test-mxnet test-package parity scale \
         at-length-model at-length-faults at-length-kills at-length-saves \
@@ -26,8 +26,12 @@ demo: $(VENV)/.installed
 # --- The tiers (docs/testing.md) ---
 
 # Before each commit: minutes.
-check: lint test-cpp test-quick
+check: lint check-cpp test-quick
 	@echo "All checks passed."
+
+check-cpp: system-packages $(VENV)/.installed
+	@if $(BIN)/python -m tests.tiers --touches cpp; then $(MAKE) test-cpp; \
+	else echo "== C++ tests: what they test has not changed"; fi
 
 # What a change must pass: of all tests those that it can touch, and a sample of
 # the others. Says first about how long that takes. SEED repeats a run.

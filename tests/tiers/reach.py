@@ -127,6 +127,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "csrc/CMakeLists.txt": ("csrc/capi",),
     "CMakeLists.txt": ("csrc/capi",),
     "setup.py": ("csrc/capi",),
+    "tests/backends/": ("tests/pytorch", "tests/with_jax"),
     "tests/cpp/": (),
     "tests/fuzz/": (),
     "tests/fake_gpu/": ("tests/gpu", "tests/keras2"),

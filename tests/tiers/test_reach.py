@@ -1,8 +1,11 @@
 """Which tests a change can touch."""
 
+import subprocess
+
 import pytest
 
 from tests.lint import floors
+from tests.tiers import __main__ as command
 from tests.tiers import reach
 from tests.tiers.mutations import MUTATIONS, ROOT
 from tests.tiers.reach import Reach
@@ -73,6 +76,36 @@ def test_every_folder_of_tests_is_a_group():
         for path in reach.TESTS.glob("*/*/test_*.py")
     }
     assert folders == {*reach.ROOMS, *reach.ALWAYS}
+
+
+def test_of_every_file_it_is_known_what_it_is_part_of():
+    """So that one of them does not make all lanes run."""
+    listed = subprocess.run(
+        ["git", "ls-files"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    unknown = {
+        path
+        for path in listed.stdout.splitlines()
+        if reach._rooms(path) is None
+    }
+    # What they say concerns all lanes.
+    assert unknown == {
+        *("pyproject.toml", "requirements.txt", "keras_ring/keras/__init__.py"),
+    }
+
+
+@pytest.mark.parametrize(("lane", "path"), [("cpp", "csrc"), ("bazel", "docs")])
+def test_a_command_tells_whether_a_lane_is_touched(monkeypatch, lane, path):
+    paths = [f"{path}/file"]
+    monkeypatch.setattr(command, "changed_paths", lambda: paths)
+    monkeypatch.setattr("sys.argv", ["tiers", "--touches", lane])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == (path == "docs")
 
 
 def test_every_room_is_tested():
