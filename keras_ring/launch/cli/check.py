@@ -53,6 +53,10 @@ class Report:
         return not self.missing
 
 
+# Names the framework on which Keras runs.
+_BACKEND = "KERAS_BACKEND"
+
+
 def _is_there(module: str) -> bool:
     """Returns whether a package can be imported; a mere folder is none."""
     from importlib import util
@@ -95,11 +99,27 @@ def _check_packages(report: Report) -> None:
             # Any exception of an import is reported, and the check goes on.
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             report.facts[name] = None
+            if module == "keras" and not is_needed and _lacks_backend(error):
+                report.advice.append(
+                    f"Keras cannot be imported ({reason}), which is its "
+                    f"backend: for programs of Keras, set {_BACKEND} to one "
+                    f"that is there, such as {next(filter(_is_there, others))}"
+                )
+                continue
             report.missing.append(
                 f"{name} cannot be imported ({reason}): pip install {package}"
             )
         else:
             report.facts[name] = str(getattr(found, "__version__", "?"))
+
+
+def _lacks_backend(error: Exception) -> bool:
+    """Returns whether Keras has found no package of its backend's name."""
+    return isinstance(error, ModuleNotFoundError) and error.name in (
+        "tensorflow",
+        "torch",
+        "jax",
+    )
 
 
 def _minor(version: object) -> str:
