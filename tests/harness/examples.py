@@ -68,3 +68,26 @@ def check_any_backend(backend, directory, monkeypatch):
     (_, first), (accuracy, resumed) = found
     assert accuracy > 0.9
     assert resumed < 0.8 * first
+
+
+_TIMED = """
+import numpy as np
+from keras_ring import core as kr
+
+kr.init()
+for step in range(3):
+    kr.allreduce(np.ones(4), name=f"of_step_{step}")
+"""
+
+
+def check_timeline(directory):
+    """Records a timeline where only one framework is installed."""
+    (directory / "train.py").write_text(_TIMED)
+    finished = run(
+        *("-m", "keras_ring", "run", "-np", 2, "--timeline", "both.json"),
+        *("--", sys.executable, "train.py"),
+        cwd=directory,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    recorded = (directory / "both.json").read_text()
+    assert all(f"of_step_{step}" in recorded for step in range(3)), recorded

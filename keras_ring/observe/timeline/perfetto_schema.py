@@ -1,9 +1,8 @@
 """The messages of a Perfetto trace that are used here.
 
 Perfetto publishes them in protos/perfetto/trace. Their classes are made at run
-time by protobuf, which TensorFlow requires anyway, so that neither a compiler
-nor another package is needed. Fields and numbers are the published ones; fields
-that are not listed here are ignored.
+time by protobuf, so that no compiler is needed. Fields and numbers are the
+published ones; fields that are not listed here are ignored.
 """
 
 from __future__ import annotations
