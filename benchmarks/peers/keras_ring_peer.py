@@ -4,10 +4,10 @@ import os
 
 import peer_main
 
-from keras_ring.bench import ours
+from keras_ring.bench import on_tensorflow
 
 if __name__ == "__main__":
     peer_main.main(
-        ours.SYSTEMS[os.environ.get("PEER_API", "keras_ring")],
+        on_tensorflow.SYSTEMS[os.environ.get("PEER_API", "keras_ring")],
         find_link=lambda system: system.link(),
     )
