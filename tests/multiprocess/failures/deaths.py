@@ -123,11 +123,11 @@ def _listen(host, in_lab):
 
 def _holders_of(pid):
     """Returns pidfds of the processes that hold a rank's memory, if any."""
-    children = [
-        int(child)
-        for path in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in path.read_text().split()
-    ]
+    children = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        # A thread may have ended since.
+        with contextlib.suppress(FileNotFoundError):
+            children += [int(child) for child in path.read_text().split()]
     return [
         os.pidfd_open(child)
         for child in children
