@@ -22,6 +22,7 @@
 #include "csrc/comm/net/frame.h"
 #include "csrc/comm/net/handshake.h"
 #include "csrc/comm/rendezvous/member_record.h"
+#include "csrc/comm/rendezvous/membership.h"
 #include "csrc/comm/store/store_message.h"
 #include "csrc/comm/transport/data_header.h"
 #include "csrc/control/controller.h"
@@ -403,6 +404,29 @@ void AddJoinRecords(Corpus& corpus) {
   judged("missing");
 }
 
+void AddMembership(Corpus& corpus) {
+  MemberReport report;
+  report.generation = 7;
+  report.host = "127.0.0.1";
+  report.port = 4711;
+  report.cause = "lost rank 1";
+  corpus["membership/seed-report"] = EncodeReport(report);
+  report.steps = {{"adam", 300, true, true}, {"sgd", 0, false, false}};
+  corpus["membership/seed-steps"] = EncodeReport(report);
+  NextGeneration next;
+  next.generation = 8;
+  next.rank = 1;
+  next.size = 3;
+  next.host = "127.0.0.1";
+  next.port = 4711;
+  next.settled = {{"adam", 300, StepOutcome::kCommitted},
+                  {"sgd", 0, StepOutcome::kDiscarded}};
+  corpus["membership/seed-next"] = EncodeNext(next);
+  next.rank = next.size;
+  corpus["membership/seed-outside"] = EncodeNext(next);
+  corpus["membership/seed-end"] = EncodeEnd("all ranks are lost");
+}
+
 void AddStoreMessages(Corpus& corpus) {
   auto add = [&corpus](const std::string& name, const StoreRequest& request) {
     corpus["store_message/seed-" + name] =
@@ -583,6 +607,7 @@ int main(int argc, char** argv) {
   AddControllers(corpus);
   AddHandshakes(corpus);
   AddJoinRecords(corpus);
+  AddMembership(corpus);
   AddStoreMessages(corpus);
   AddDataHeaders(corpus);
   AddLocalLinks(corpus);

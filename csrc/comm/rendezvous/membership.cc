@@ -1,0 +1,196 @@
+#include "csrc/comm/rendezvous/membership.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "csrc/base/wire.h"
+
+namespace keras_ring {
+namespace {
+
+// The first byte of each message; keras_ring/launch/elastic/messages.py has the
+// same.
+constexpr uint8_t kReport = 1;
+constexpr uint8_t kNext = 2;
+constexpr uint8_t kEnd = 3;
+
+constexpr uint8_t kBegun = 1;
+constexpr uint8_t kWhole = 2;
+
+constexpr size_t kMaxText = 1024;
+constexpr size_t kMaxMessage = 64 << 10;
+// How often a wait looks whether it is to end.
+constexpr int kLookMs = 50;
+
+std::string ShortText(const std::string& text) {
+  return text.substr(0, kMaxText);
+}
+
+Status Malformed(const char* what) {
+  return InternalError(std::string("a malformed ") + what +
+                       " between a rank and its launcher");
+}
+
+class SocketMembership final : public Membership {
+ public:
+  explicit SocketMembership(int fd) : fd_(fd) {}
+
+  Status Send(const MemberReport& report) override {
+    const std::string bytes = EncodeReport(report);
+    ssize_t sent;
+    do {
+      sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent == static_cast<ssize_t>(bytes.size())) return OkStatus();
+    return UnavailableError("the launcher cannot be told of a lost rank: " +
+                            ErrnoText(errno));
+  }
+
+  Result<NextGeneration> Await(Deadline deadline,
+                               const std::function<bool()>& stopped) override {
+    for (;;) {
+      if (stopped()) return CancelledError("the wait has ended");
+      pollfd ready = {fd_, POLLIN, 0};
+      const int found =
+          poll(&ready, 1, std::min(deadline.PollTimeoutMs(), kLookMs));
+      if (found > 0) break;
+      if (found < 0 && errno != EINTR) {
+        return InternalError("poll: " + ErrnoText(errno));
+      }
+      if (found == 0 && deadline.expired()) {
+        return DeadlineExceededError(
+            "the launcher has not said in time who goes on");
+      }
+    }
+    std::string bytes(kMaxMessage, '\0');
+    const ssize_t length = recv(fd_, bytes.data(), bytes.size(), MSG_TRUNC);
+    if (length == 0) return UnavailableError("the launcher has gone");
+    if (length < 0) {
+      return UnavailableError("the launcher does not answer: " +
+                              ErrnoText(errno));
+    }
+    if (static_cast<size_t>(length) > bytes.size()) return Malformed("message");
+    return DecodeNext(std::string_view(bytes).substr(0, length));
+  }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+std::string EncodeReport(const MemberReport& report) {
+  WireWriter writer;
+  writer.Byte(kReport);
+  writer.Varint(report.generation);
+  writer.Text(ShortText(report.host));
+  writer.Varint(report.port);
+  writer.Text(ShortText(report.cause));
+  writer.Varint(report.steps.size());
+  for (const StepReport& step : report.steps) {
+    writer.Text(step.group);
+    writer.Varint(step.settled);
+    writer.Byte((step.begun ? kBegun : 0) | (step.whole ? kWhole : 0));
+  }
+  return writer.Take();
+}
+
+Result<MemberReport> DecodeReport(std::string_view bytes) {
+  WireReader reader(bytes);
+  if (reader.Byte() != kReport) return Malformed("report");
+  MemberReport report;
+  report.generation = reader.Varint();
+  report.host = std::string(reader.Text(kMaxText));
+  const uint64_t port = reader.Varint();
+  report.cause = std::string(reader.Text(kMaxText));
+  report.steps.resize(reader.Count(3));
+  for (StepReport& step : report.steps) {
+    step.group = std::string(reader.Text(kMaxText));
+    step.settled = reader.Varint();
+    const uint8_t flags = reader.Byte();
+    step.begun = (flags & kBegun) != 0;
+    step.whole = (flags & kWhole) != 0;
+    if (flags > (kBegun | kWhole)) reader.Fail();
+  }
+  if (!reader.Finished() || port > UINT16_MAX) return Malformed("report");
+  report.port = static_cast<uint16_t>(port);
+  return report;
+}
+
+std::string EncodeNext(const NextGeneration& next) {
+  WireWriter writer;
+  writer.Byte(kNext);
+  writer.Varint(next.generation);
+  writer.Varint(next.rank);
+  writer.Varint(next.size);
+  writer.Text(ShortText(next.host));
+  writer.Varint(next.port);
+  writer.Varint(next.settled.size());
+  for (const StepSettlement& settled : next.settled) {
+    writer.Text(settled.group);
+    writer.Varint(settled.step);
+    writer.Byte(static_cast<uint8_t>(settled.outcome));
+  }
+  return writer.Take();
+}
+
+std::string EncodeEnd(const std::string& reason) {
+  WireWriter writer;
+  writer.Byte(kEnd);
+  writer.Text(ShortText(reason));
+  return writer.Take();
+}
+
+Result<NextGeneration> DecodeNext(std::string_view bytes) {
+  WireReader reader(bytes);
+  const uint8_t kind = reader.Byte();
+  if (kind == kEnd) {
+    const std::string reason(reader.Text(kMaxText));
+    if (!reader.Finished()) return Malformed("end");
+    return UnavailableError(reason);
+  }
+  if (kind != kNext) return Malformed("generation");
+  NextGeneration next;
+  next.generation = reader.Varint();
+  const uint64_t rank = reader.Varint();
+  const uint64_t size = reader.Varint();
+  next.host = std::string(reader.Text(kMaxText));
+  const uint64_t port = reader.Varint();
+  next.settled.resize(reader.Count(3));
+  for (StepSettlement& settled : next.settled) {
+    settled.group = std::string(reader.Text(kMaxText));
+    settled.step = reader.Varint();
+    const uint8_t outcome = reader.Byte();
+    if (outcome > static_cast<uint8_t>(StepOutcome::kDiscarded)) reader.Fail();
+    settled.outcome = static_cast<StepOutcome>(outcome);
+  }
+  if (!reader.Finished() || port > UINT16_MAX || size > INT32_MAX ||
+      rank >= size) {
+    return Malformed("generation");
+  }
+  next.rank = static_cast<int32_t>(rank);
+  next.size = static_cast<int32_t>(size);
+  next.port = static_cast<uint16_t>(port);
+  return next;
+}
+
+Result<std::unique_ptr<Membership>> OpenMembership(int fd) {
+  // Programs that this one starts do not get it.
+  (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+  int type = 0;
+  socklen_t bytes = sizeof(type);
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 ||
+      type != SOCK_SEQPACKET) {
+    return InvalidArgumentError("KERAS_RING_MEMBERSHIP_FD: descriptor " +
+                                std::to_string(fd) +
+                                " is no socket of a launcher");
+  }
+  return std::unique_ptr<Membership>(std::make_unique<SocketMembership>(fd));
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,88 @@
+// The messages by which the ranks of an elastic job learn who its members are.
+//
+// The launcher alone decides that. It starts each rank with one end of a socket
+// pair of its own, of type SOCK_SEQPACKET, so that no other process can speak
+// for either side. When a generation of the job has lost a rank, its other
+// ranks each send a MemberReport. Once all that live have done so, each is sent
+// the NextGeneration, or the reason why there is none.
+#ifndef KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
+#define KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/deadline.h"
+#include "csrc/base/status.h"
+
+namespace keras_ring {
+
+// How far a rank has come in the steps of a commit group.
+struct StepReport {
+  std::string group;
+  uint64_t settled = 0;  // steps of which it knows the outcome
+  bool begun = false;    // an operation of the next one has run
+  bool whole = false;    // all have ended well, and it waits for the commit
+};
+
+enum class StepOutcome : uint8_t {
+  kOpen = 0,       // nothing has run: it goes on in the next generation
+  kCommitted = 1,  // complete on all
+  kDiscarded = 2,
+};
+
+// What becomes of a step that was open when the job lost a rank. The step
+// before it is committed, for a rank that waits for that yet.
+struct StepSettlement {
+  std::string group;
+  uint64_t step = 0;
+  StepOutcome outcome = StepOutcome::kOpen;
+};
+
+struct MemberReport {
+  uint64_t generation = 0;  // that it has left
+  // Where this rank would serve the store of the next generation.
+  std::string host;
+  uint16_t port = 0;
+  std::string cause;  // why it has left, for people
+  std::vector<StepReport> steps;
+};
+
+struct NextGeneration {
+  uint64_t generation = 0;
+  int32_t rank = 0;
+  int32_t size = 1;
+  // Where its rank 0 serves the store.
+  std::string host;
+  uint16_t port = 0;
+  std::vector<StepSettlement> settled;
+};
+
+std::string EncodeReport(const MemberReport& report);
+Result<MemberReport> DecodeReport(std::string_view bytes);
+std::string EncodeNext(const NextGeneration& next);
+std::string EncodeEnd(const std::string& reason);
+// kUnavailable, with the reason, if the bytes say that there is none.
+Result<NextGeneration> DecodeNext(std::string_view bytes);
+
+// This rank's end of its connection with the launcher.
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  virtual Status Send(const MemberReport& report) = 0;
+  // Waits for the answer to the last report. kCancelled once `stopped` returns
+  // true, which is asked every now and then; kUnavailable if the job ends.
+  virtual Result<NextGeneration> Await(
+      Deadline deadline, const std::function<bool()>& stopped) = 0;
+};
+
+// Over an inherited descriptor, which it does not close. kInvalidArgument if
+// that is no such socket.
+Result<std::unique_ptr<Membership>> OpenMembership(int fd);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_

@@ -1,0 +1,41 @@
+// The messages between a rank of an elastic job and its launcher.
+#include "csrc/comm/rendezvous/membership.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/script.h"
+
+namespace keras_ring {
+namespace {
+
+void CheckReport(std::string_view bytes) {
+  const Result<MemberReport> report = DecodeReport(bytes);
+  if (!report.ok()) return;
+  const std::string encoded = EncodeReport(*report);
+  const Result<MemberReport> again = DecodeReport(encoded);
+  KR_CHECK(again.ok());
+  KR_CHECK(again->steps.size() == report->steps.size());
+  KR_CHECK(EncodeReport(*again) == encoded);
+}
+
+void CheckNext(std::string_view bytes) {
+  const Result<NextGeneration> next = DecodeNext(bytes);
+  if (!next.ok()) {
+    KR_CHECK(next.status().code() == StatusCode::kUnavailable ||
+             next.status().code() == StatusCode::kInternal);
+    return;
+  }
+  KR_CHECK(next->size >= 1 && next->rank >= 0 && next->rank < next->size);
+  const std::string encoded = EncodeNext(*next);
+  const Result<NextGeneration> again = DecodeNext(encoded);
+  KR_CHECK(again.ok());
+  KR_CHECK(EncodeNext(*again) == encoded);
+}
+
+}  // namespace
+}  // namespace keras_ring
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace keras_ring;
+  CheckReport(AsText(data, size));
+  CheckNext(AsText(data, size));
+  return 0;
+}
