@@ -120,14 +120,25 @@ FLOORS = {
         "csrc/control",
         "csrc/runtime/diagnostics",
     ],
+    "csrc/runtime/elastic": [
+        "csrc/base",
+        "csrc/device",
+        "csrc/comm/net",
+        "csrc/comm/rendezvous",
+        "csrc/control",
+        "csrc/runtime",
+    ],
     "csrc/capi": [
         "csrc/base",
         "csrc/cuda",
         "csrc/device",
         "csrc/comm/host",
+        "csrc/comm/net",
+        "csrc/comm/rendezvous",
         "csrc/control",
         "csrc/runtime/diagnostics",
         "csrc/runtime",
+        "csrc/runtime/elastic",
     ],
 }
 
