@@ -256,6 +256,11 @@ const Row kRows[] = {
      "Set by the launcher.",
      IntegerField<&Options::rendezvous_fd, 0, INT32_MAX>,
      [](const Options&) { return std::string(); }, false},
+    {"MEMBERSHIP_FD", "integer",
+     "Number of an inherited socket on which the launcher says who the members "
+     "of an elastic job are. Set by keras-ring run --elastic.",
+     IntegerField<&Options::membership_fd, 0, INT32_MAX>,
+     [](const Options&) { return std::string(); }, false},
     {"JOB_KEY", "64 hexadecimal digits",
      "The job's secret, by which ranks prove themselves to each other. Set by "
      "the launcher; never shown.",

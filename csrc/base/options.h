@@ -25,6 +25,9 @@ struct Options {
   std::string rendezvous_host;
   uint16_t rendezvous_port = 0;
   int rendezvous_fd = -1;
+  // Of an elastic job: the socket on which the launcher says who its members
+  // are; else -1.
+  int membership_fd = -1;
   std::string job_key;  // hexadecimal; secret
   std::string host_id;  // empty: the host's own identity
   std::string interface_address;

@@ -21,6 +21,8 @@ struct KrStatus {
 struct KrRequest {
   keras_ring::RequestPtr request;
   std::string label;
+  // Null: of no step.
+  std::shared_ptr<const std::string> commit_group;
 };
 
 struct KrRuntimeLookup {

@@ -12,7 +12,10 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/tunable.h"
 #include "csrc/capi/handles.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/rendezvous/membership.h"
 #include "csrc/runtime/backends.h"
+#include "csrc/runtime/elastic/elastic_job.h"
 #include "csrc/runtime/process_arena.h"
 #include "csrc/runtime/process_runtime.h"
 #include "csrc/runtime/runtime.h"
@@ -26,12 +29,38 @@ Status NotInitialized() {
   return FailedPreconditionError("not initialized");
 }
 
+// Starts a job that goes on without the ranks that it loses.
+Status InitElastic(const Options& options,
+                   const std::vector<std::string>& versions) {
+  ElasticJob::Parts parts;
+  parts.options = options;
+  KR_ASSIGN_OR_RETURN(parts.membership, OpenMembership(options.membership_fd));
+  parts.start = [versions](const Options& of_generation,
+                           const LossHandling& on_loss) {
+    SetLogRank(of_generation.rank);
+    return CreateJob(of_generation, versions, ProcessArena(), on_loss);
+  };
+  parts.publish = ReplaceProcessSets;
+  parts.listen = [] { return Listen("127.0.0.1", 0); };
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<ElasticJob> job,
+                      ElasticJob::Start(std::move(parts)));
+  KR_RETURN_IF_ERROR(InstallProcessSets(job->sets()));
+  KR_RETURN_IF_ERROR(job->Watch());
+  SetCurrentElasticJob(std::move(job));
+  return OkStatus();
+}
+
 Status Init(const std::vector<std::string>& versions,
             const std::map<std::string, std::string>& settings) {
   KR_ASSIGN_OR_RETURN(const Options options,
                       Options::FromEnvironment(settings));
   SetLogLevel(options.log_level);
   SetLogRank(options.size > 1 ? options.rank : -1);
+  if (options.membership_fd >= 0) {
+    KR_RETURN_IF_ERROR(InitElastic(options, versions));
+    AnswerRequestSignals();
+    return OkStatus();
+  }
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> job,
                       CreateJob(options, versions, ProcessArena()));
   KR_RETURN_IF_ERROR(InstallProcessSets(std::move(job)));
@@ -114,6 +143,15 @@ KrStatus* KrInit(const char* const* versions, size_t num_versions,
 }
 
 void KrShutdown(const char* reason) {
+  // That of a process which was forked from a rank is the rank's.
+  if (keras_ring::CheckIsRank().ok()) {
+    if (const auto elastic = keras_ring::CurrentElasticJob()) {
+      keras_ring::TakeProcessSets();
+      keras_ring::SetCurrentElasticJob(nullptr);
+      elastic->Shutdown(reason);
+      return;
+    }
+  }
   const std::shared_ptr<ProcessSets> sets = keras_ring::TakeProcessSets();
   if (sets != nullptr) sets->Shutdown(reason);
 }
@@ -127,6 +165,8 @@ bool KrIsInitialized(void) {
   return keras_ring::ProcessRuntime() != nullptr ||
          keras_ring::CurrentParentRank() != nullptr;
 }
+
+bool KrIsElastic(void) { return keras_ring::CurrentElasticJob() != nullptr; }
 
 KrStatus* KrCheckSettings(const KrSetting* settings, size_t num_settings) {
   std::map<std::string, std::string> given;
@@ -217,6 +257,11 @@ KrStatus* KrTune(const char* name, int64_t value) {
 
 KrStatus* KrAddProcessSets(const int32_t* ranks, const size_t* num_ranks,
                            size_t num_sets, uint32_t* process_sets) {
+  if (KrIsElastic()) {
+    return ToC(keras_ring::UnimplementedError(
+        "process sets: an elastic job has none yet, since they would lose "
+        "ranks as well; run it without --elastic"));
+  }
   Result<std::shared_ptr<ProcessSets>> sets = keras_ring::OwnProcessSets();
   if (!sets.ok()) return ToC(sets.status());
   std::vector<std::vector<int32_t>> lists;

@@ -105,6 +105,10 @@ typedef struct KrRequestSpec {
   /* Several tensors are agreed on, executed and ended together. */
   const KrTensorSpec* tensors;
   size_t num_tensors;
+  /* The commit group of whose steps the operation is: see KrCommit. None: of
+   * no step. */
+  const char* commit_group;
+  size_t commit_group_bytes;
 } KrRequestSpec;
 
 typedef struct KrRequest KrRequest;
@@ -177,6 +181,26 @@ typedef struct KrOperation {
  * of the tensors and `context` must stay valid until `done` is called. */
 KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
                     const KrOperation* operation);
+
+/* --- Steps of elastic jobs ---
+ *
+ * An elastic job goes on without the ranks that it loses. A loss may leave the
+ * results of an operation complete on some ranks and not on others. So the
+ * operations whose results change what all ranks keep alike, such as gradients,
+ * form a step that all ranks commit, or all discard. */
+
+/* Asks whether the step of `group` that this rank is in is to be committed,
+ * once all of its operations have ended; the next step of the group begins.
+ * `done` is called once after success, maybe before this returns: with true if
+ * all ranks have the results; with false if they have none, on all ranks alike;
+ * or with an error. In a job that is not elastic the answer is true, and nobody
+ * is asked. INVALID_ARGUMENT: no group can have this name, or its commit is
+ * asked for already. Other errors are those of KrEnqueue. */
+KrStatus* KrCommit(const char* group, size_t group_bytes, void* context,
+                   void (*done)(void* context, const KrStatus* status,
+                                bool committed));
+/* Whether the job of this process is elastic. */
+bool KrIsElastic(void);
 
 /* --- The job of this process --- */
 

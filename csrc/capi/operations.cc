@@ -8,6 +8,7 @@
 #include "csrc/base/reduce_op.h"
 #include "csrc/capi/handles.h"
 #include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/elastic/elastic_job.h"
 #include "csrc/runtime/runtime.h"
 
 namespace keras_ring {
@@ -169,7 +170,14 @@ KrStatus* KrRequestCreate(const KrRequestSpec* spec, KrRequest** request) {
   if (!made.ok()) return ToC(made.status());
   auto kept = std::make_shared<const Request>(std::move(made).value());
   std::string label = kept->Label();
-  *request = new KrRequest{std::move(kept), std::move(label)};
+  std::shared_ptr<const std::string> group;
+  if (spec->commit_group_bytes > 0) {
+    group = std::make_shared<const std::string>(spec->commit_group,
+                                                spec->commit_group_bytes);
+    const Status valid = keras_ring::CheckName(*group);
+    if (!valid.ok()) return ToC(valid);
+  }
+  *request = new KrRequest{std::move(kept), std::move(label), std::move(group)};
   return nullptr;
 }
 
@@ -212,5 +220,29 @@ KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
     entry.ready = *ready;
     entry.stream = operation->stream;
   }
+  if (const auto elastic = keras_ring::CurrentElasticJob()) {
+    return ToC(elastic->Enqueue(std::move(entry), request->commit_group));
+  }
   return ToC((*runtime)->Enqueue(std::move(entry)));
+}
+
+KrStatus* KrCommit(const char* group, size_t group_bytes, void* context,
+                   void (*done)(void* context, const KrStatus* status,
+                                bool committed)) {
+  const std::string name(group, group_bytes);
+  const Status valid = keras_ring::CheckName(name);
+  if (!valid.ok()) return ToC(valid);
+  const auto runtime =
+      keras_ring::ProcessRuntimeFor(0, "the commit of " + name);
+  if (!runtime.ok()) return ToC(runtime.status());
+  const auto elastic = keras_ring::CurrentElasticJob();
+  if (elastic == nullptr) {
+    done(context, nullptr, true);
+    return nullptr;
+  }
+  return ToC(elastic->Commit(name, [done, context](const Result<bool>& answer) {
+    if (answer.ok()) return done(context, nullptr, *answer);
+    const KrStatus failed{answer.status()};
+    done(context, &failed, false);
+  }));
 }

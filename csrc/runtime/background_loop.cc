@@ -380,8 +380,10 @@ void BackgroundLoop::TellCause(const Status& cause, int reported_by) {
 }
 
 void BackgroundLoop::LogLoss(const Status& cause) const {
+  // The launcher of a job that goes on says who is lost.
+  const bool goes_on = options_.status_of_waiting != nullptr;
   const std::string text = "the job is broken: " + cause.message();
-  if (loss_heard_ && !options_.repeats_loss) {
+  if (goes_on || (loss_heard_ && !options_.repeats_loss)) {
     KR_LOG(kInfo) << text;
   } else {
     KR_LOG(kError) << text;
@@ -403,7 +405,11 @@ void BackgroundLoop::Finish(State state, const Status& status) {
     MutexLock lock(mutex_);
     if (status_.ok()) status_ = status;
   }
-  End(queue_.Close(status), status);
+  Status of_waiting = status;
+  if (state == State::kBroken && options_.status_of_waiting) {
+    of_waiting = options_.status_of_waiting(status);
+  }
+  End(queue_.Close(of_waiting), of_waiting);
 }
 
 void BackgroundLoop::End(std::vector<TensorEntry> entries,

@@ -53,6 +53,9 @@ struct BackgroundLoopOptions {
   // The death watch of this host's ranks. Must outlive the loop. Null: there is
   // none.
   DeathWatch* death_watch = nullptr;
+  // Returns the status of operations that had not begun when the job broke for
+  // this cause. Null: the cause itself.
+  std::function<Status(const Status& cause)> status_of_waiting;
 };
 
 class BackgroundLoop {

@@ -64,6 +64,11 @@ Status InstallProcessSets(std::shared_ptr<ProcessSets> sets) {
   return OkStatus();
 }
 
+void ReplaceProcessSets(std::shared_ptr<ProcessSets> sets) {
+  MutexLock lock(TheSlot().mutex);
+  if (TheSlot().sets != nullptr) TheSlot().sets.swap(sets);
+}
+
 Status InstallParentRank(const ParentRank& parent) {
   KR_RETURN_IF_ERROR(HandleForks());
   MutexLock lock(TheSlot().mutex);

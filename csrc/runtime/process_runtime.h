@@ -22,6 +22,10 @@ namespace keras_ring {
 // child.
 Status InstallProcessSets(std::shared_ptr<ProcessSets> sets);
 
+// Puts `sets` in the slot, in place of those of the generation before; or not,
+// if the slot is empty.
+void ReplaceProcessSets(std::shared_ptr<ProcessSets> sets);
+
 // Returns the process sets of the job; null before init and after shutdown.
 std::shared_ptr<ProcessSets> CurrentProcessSets();
 // Returns the runtime of its job, or null.

@@ -202,7 +202,9 @@ Runtime::Runtime(RuntimeDeps deps)
     if (auto write = FlightLogJob(cause.ToString(), std::move(records))) {
       flight_log_writer_.Start(std::move(write));
     }
+    if (deps_.on_loss.broken) deps_.on_loss.broken(cause);
   };
+  options.status_of_waiting = deps_.on_loss.status_of_waiting;
   if (deps_.host && deps_.ranks.is_job()) {
     death_watch_ = std::make_unique<DeathWatch>(*deps_.host);
     options.death_watch = death_watch_.get();

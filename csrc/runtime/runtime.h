@@ -56,6 +56,14 @@ struct Topology {
 };
 Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 
+// What happens when a job breaks that may go on without a rank: see ElasticJob.
+struct LossHandling {
+  // See BackgroundLoopOptions.
+  std::function<Status(const Status& cause)> status_of_waiting;
+  // Called once, by the loop's thread, when the job breaks. Must not block.
+  std::function<void(const Status& cause)> broken;
+};
+
 // The parts of a runtime; runtime_factory.cc makes the real ones. They are
 // built and connected, but not started.
 struct RuntimeDeps {
@@ -99,6 +107,8 @@ struct RuntimeDeps {
   // Writes a flight log, and returns its path; may block for some time. Null:
   // logs go to the directory that the options name.
   std::function<Result<std::string>(const FlightLog& log)> write_flight_log;
+  // For an elastic job; else empty.
+  LossHandling on_loss;
   // In a job with more ranks than this, only one rank of each host logs as an
   // error what is reported to all.
   int small_job = 64;  // ranks

@@ -15,11 +15,12 @@ namespace keras_ring {
 
 // Meets the other ranks and starts, without process sets yet. `versions` are
 // "name=value" lines that must be equal on all ranks, besides the options that
-// must be. `arena`: holds this process's tensors, or null. After an error
-// nothing is left behind: the caller may try again.
+// must be. `arena`: holds this process's tensors, or null. `on_loss`: of an
+// elastic job. After an error nothing is left behind: the caller may try again.
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
-    const std::shared_ptr<Arena>& arena = nullptr);
+    const std::shared_ptr<Arena>& arena = nullptr,
+    const LossHandling& on_loss = {});
 
 }  // namespace keras_ring
 

@@ -11,6 +11,8 @@ RANK = "KERAS_RING_RANK"
 SIZE = "KERAS_RING_SIZE"
 RENDEZVOUS = "KERAS_RING_RENDEZVOUS"
 RENDEZVOUS_FD = "KERAS_RING_RENDEZVOUS_FD"
+# The socket on which the launcher says who the members of an elastic job are.
+MEMBERSHIP_FD = "KERAS_RING_MEMBERSHIP_FD"
 JOB_KEY = "KERAS_RING_JOB_KEY"
 # The name of a file with the key, for engines that provide files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
@@ -59,6 +61,7 @@ LAUNCHER_OWNED = frozenset(
         SIZE,
         RENDEZVOUS,
         RENDEZVOUS_FD,
+        MEMBERSHIP_FD,
         JOB_KEY,
         GENERATION,
         PARENT_RANK,
@@ -85,6 +88,8 @@ class RankContract:
             ends it.
         rendezvous_fd: Integer, the descriptor of the listening socket, which
             only rank 0 inherits. `None` for other ranks.
+        membership_fd: Integer, the descriptor of the socket on which a rank of
+            an elastic job speaks with the launcher. `None` in other jobs.
         host_id: String that replaces the identity of the host, for tests that
             simulate several hosts. Defaults to `None`.
     """
@@ -95,6 +100,7 @@ class RankContract:
     job_key: str
     error_file: str
     rendezvous_fd: int | None = None
+    membership_fd: int | None = None
     host_id: str | None = None
 
     def __repr__(self) -> str:
@@ -120,6 +126,8 @@ class RankContract:
         result[ERROR_FILE] = self.error_file
         if self.rendezvous_fd is not None:
             result[RENDEZVOUS_FD] = str(self.rendezvous_fd)
+        if self.membership_fd is not None:
+            result[MEMBERSHIP_FD] = str(self.membership_fd)
         if self.host_id is not None:
             result[HOST_ID] = self.host_id
         # Keras allows the coordinator's address alone, and only rank 0 has a

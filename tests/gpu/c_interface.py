@@ -9,6 +9,9 @@ ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL = 0, 1, 2, 3, 5
 AVERAGE, SUM = 0, 1
 
 DONE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+COMMITTED = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_bool
+)
 ALLOCATE = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
     ctypes.c_void_p,
@@ -45,6 +48,8 @@ class RequestSpec(ctypes.Structure):
         ("num_splits", ctypes.c_size_t),
         ("tensors", ctypes.POINTER(TensorSpec)),
         ("num_tensors", ctypes.c_size_t),
+        ("commit_group", ctypes.c_char_p),
+        ("commit_group_bytes", ctypes.c_size_t),
     )
 
 
@@ -84,7 +89,7 @@ class Core:
         self._library = ctypes.CDLL(library)
         self._library.KrStatusMessage.restype = ctypes.c_char_p
         self._library.KrStatusMessage.argtypes = [ctypes.c_void_p]
-        for name in ("KrInit", "KrRequestCreate", "KrEnqueue"):
+        for name in ("KrInit", "KrRequestCreate", "KrEnqueue", "KrCommit"):
             getattr(self._library, name).restype = ctypes.c_void_p
         self._library.KrRuntimeLookupCreate.restype = ctypes.c_void_p
         self._library.KrRuntimeLookupCreate.argtypes = [ctypes.c_int64]
@@ -121,16 +126,32 @@ class Core:
         made.name, made.name_bytes, made.kind = name, len(name), kind
         return made
 
-    def enqueue(self, spec, operation):
-        """Submits an operation, whose functions must live until it ends."""
+    def request(self, spec):
+        """Returns the request of a spec, which lives as long as the process."""
         request = ctypes.c_void_p()
         self.check(
             self._library.KrRequestCreate(
                 ctypes.byref(spec), ctypes.byref(request)
             )
         )
+        return request
+
+    def enqueue(self, spec, operation):
+        """Submits an operation, whose functions must live until it ends."""
+        self.enqueue_request(self.request(spec), operation)
+
+    def enqueue_request(self, request, operation):
+        """Submits an operation of a request that was made before."""
         self.check(
             self._library.KrEnqueue(
                 self._lookup, request, ctypes.byref(operation)
+            )
+        )
+
+    def commit(self, group, done):
+        """Asks for the commit of a step; `done` must live until it ends."""
+        self.check(
+            self._library.KrCommit(
+                group, ctypes.c_size_t(len(group)), None, done
             )
         )

@@ -1,0 +1,425 @@
+#include "csrc/runtime/elastic/elastic_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/logging.h"
+#include "csrc/base/start_thread.h"
+#include "csrc/base/thread_name.h"
+
+namespace keras_ring {
+namespace {
+
+// How long the next generation may take to start. Each further try may take
+// twice as long, up to the limit of init.
+double StartLimit(const Options& first, int size, int tries) {
+  const double limit = (2.0 + 0.01 * size) * (1 << std::min(tries, 10));
+  return std::min(limit, first.start_timeout);
+}
+
+// An operation ends with it that had not begun when the job lost a rank. Within
+// this file only.
+Status NotBegun() { return CancelledError("not begun"); }
+bool IsNotBegun(const Status& status) { return status == NotBegun(); }
+
+// Whether the job goes on after it has broken for this cause: a rank was lost.
+// The others are faults of programs, which would be there again.
+bool IsLoss(const Status& cause) {
+  return cause.code() == StatusCode::kUnavailable;
+}
+
+Request CommitRequest(const std::string& group) {
+  Request request;
+  request.name = "commit/" + group;
+  request.kind = RequestKind::kBarrier;
+  return request;
+}
+
+}  // namespace
+
+ElasticJob::ElasticJob(Parts parts)
+    : parts_(std::move(parts)), options_(parts_.options) {}
+
+Result<std::shared_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
+  std::shared_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
+  KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
+                      job->StartGeneration(job->parts_.options));
+  job->Resume(std::move(sets));
+  return job;
+}
+
+Status ElasticJob::Watch() {
+  KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-elastic", [this] {
+                        SetThreadName("kr-elastic", 0);
+                        Run();
+                      }));
+  return OkStatus();
+}
+
+std::shared_ptr<ProcessSets> ElasticJob::sets() const {
+  MutexLock lock(mutex_);
+  return sets_;
+}
+
+ElasticJob::~ElasticJob() { Shutdown("its job being destroyed"); }
+
+Result<std::shared_ptr<ProcessSets>> ElasticJob::StartGeneration(
+    const Options& options) {
+  LossHandling on_loss;
+  on_loss.status_of_waiting = [](const Status& cause) {
+    return IsLoss(cause) ? NotBegun() : cause;
+  };
+  on_loss.broken = [this](const Status& cause) { OnBroken(cause); };
+  return parts_.start(options, on_loss);
+}
+
+Status ElasticJob::Enqueue(TensorEntry entry,
+                           std::shared_ptr<const std::string> commit_group) {
+  auto operation = std::make_shared<Operation>();
+  operation->completion = std::move(entry.completion);
+  operation->entry = std::move(entry);
+  operation->commit_group = std::move(commit_group);
+  Status status = Submit(operation);
+  if (!status.ok()) operation->completion.Disarm();
+  return status;
+}
+
+Status ElasticJob::Submit(const OperationPtr& operation) {
+  for (;;) {
+    std::shared_ptr<ProcessSets> sets;
+    {
+      MutexLock lock(mutex_);
+      if (state_ == State::kEnded) return end_;
+      if (operation->commit_group != nullptr &&
+          ledger_.IsDiscarded(*operation->commit_group)) {
+        ended_.push_back(
+            [operation] { operation->completion.Fire(OkStatus()); });
+        changed_.NotifyAll();
+        return OkStatus();
+      }
+      if (state_ == State::kChanging) {
+        waiting_.push_back(operation);
+        return OkStatus();
+      }
+      sets = sets_;
+    }
+    TensorEntry entry;
+    entry.request = operation->entry.request;
+    entry.device_ordinal = operation->entry.device_ordinal;
+    entry.ready = operation->entry.ready;
+    entry.stream = operation->entry.stream;
+    for (const void* input : operation->entry.inputs) {
+      entry.inputs.push_back(input);
+    }
+    for (void* output : operation->entry.outputs) {
+      entry.outputs.push_back(output);
+    }
+    entry.allocate = operation->entry.allocate;
+    entry.completion = Completion(
+        [this, operation](const Status& status) { OnEnd(operation, status); });
+    Status status = sets->job()->Enqueue(std::move(entry));
+    if (!IsNotBegun(status)) return status;
+    MutexLock lock(mutex_);
+    if (sets_ == sets && state_ != State::kEnded) {
+      // The loss has been noticed, and this job is about to hear of it.
+      waiting_.push_back(operation);
+      return OkStatus();
+    }
+  }
+}
+
+void ElasticJob::OnEnd(const OperationPtr& operation, const Status& status) {
+  const bool of_step = operation->commit_group != nullptr;
+  Status end = status;
+  {
+    MutexLock lock(mutex_);
+    if (IsNotBegun(status)) {
+      waiting_.push_back(operation);
+      return;
+    }
+    if (IsLoss(status) && !of_step) {
+      torn_.push_back(operation);
+      return;
+    }
+    if (of_step) {
+      ledger_.Ended(*operation->commit_group, IsLoss(status));
+      if (IsLoss(status)) end = OkStatus();
+    }
+  }
+  operation->completion.Fire(end);
+}
+
+Status ElasticJob::Commit(const std::string& group, Committed done) {
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kEnded) return end_;
+    if (commits_.count(group) != 0) {
+      return InvalidArgumentError("the commit of " + group +
+                                  " is asked for twice at once");
+    }
+    if (!ledger_.Ask(group)) {
+      ended_.push_back([done = std::move(done)] { done(false); });
+      changed_.NotifyAll();
+      return OkStatus();
+    }
+    commits_[group] = std::move(done);
+  }
+  Status status = AskOthers(group);
+  if (!status.ok()) {
+    MutexLock lock(mutex_);
+    TakeCommit(group);
+  }
+  return status;
+}
+
+Status ElasticJob::AskOthers(const std::string& group) {
+  std::shared_ptr<ProcessSets> sets;
+  {
+    MutexLock lock(mutex_);
+    // Resume asks then.
+    if (state_ == State::kChanging) return OkStatus();
+    if (state_ == State::kEnded) return end_;
+    sets = sets_;
+  }
+  TensorEntry entry;
+  entry.request = std::make_shared<const Request>(CommitRequest(group));
+  entry.completion = Completion(
+      [this, group](const Status& status) { OnAnswer(group, status); });
+  Status status = sets->job()->Enqueue(std::move(entry));
+  return IsNotBegun(status) ? OkStatus() : status;
+}
+
+void ElasticJob::OnAnswer(const std::string& group, const Status& status) {
+  // Settled once the ranks that are left have said how far they have come.
+  if (IsNotBegun(status) || IsLoss(status)) return;
+  Committed done;
+  {
+    MutexLock lock(mutex_);
+    done = TakeCommit(group);
+    if (status.ok()) ledger_.Committed(group);
+  }
+  if (!done) return;
+  if (status.ok()) {
+    done(true);
+  } else {
+    done(status);
+  }
+}
+
+ElasticJob::Committed ElasticJob::TakeCommit(const std::string& group) {
+  const auto found = commits_.find(group);
+  if (found == commits_.end()) return nullptr;
+  Committed done = std::move(found->second);
+  commits_.erase(found);
+  return done;
+}
+
+void ElasticJob::OnBroken(const Status& cause) {
+  MutexLock lock(mutex_);
+  broken_ = cause;
+  if (state_ == State::kRunning) state_ = State::kChanging;
+  changed_.NotifyAll();
+}
+
+bool ElasticJob::stopping() {
+  MutexLock lock(mutex_);
+  return stop_;
+}
+
+void ElasticJob::Run() {
+  for (;;) {
+    Status cause;
+    {
+      MutexLock lock(mutex_);
+      changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
+        return stop_ || !broken_.ok() || !ended_.empty();
+      });
+      if (stop_) break;
+      cause = std::exchange(broken_, OkStatus());
+    }
+    FireEnded();
+    if (cause.ok()) continue;
+    const Status status = GoOn(std::move(cause));
+    if (!status.ok()) {
+      EndAll(status);
+      break;
+    }
+  }
+  FireEnded();
+}
+
+void ElasticJob::FireEnded() {
+  std::vector<std::function<void()>> ended;
+  {
+    MutexLock lock(mutex_);
+    ended.swap(ended_);
+  }
+  for (const auto& end : ended) end();
+}
+
+Status ElasticJob::GoOn(Status cause) {
+  std::shared_ptr<ProcessSets> sets;
+  Options options;
+  {
+    MutexLock lock(mutex_);
+    sets = sets_;
+    options = options_;
+  }
+  const Status over = sets->job()->status();
+  // Its operations have ended when this returns.
+  sets->Shutdown("");
+  if (!IsLoss(cause) || !(over == cause)) return over;
+  for (int tries = 0;; ++tries) {
+    FireEnded();
+    KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen());
+    MemberReport report;
+    report.generation = static_cast<uint64_t>(options.generation);
+    KR_ASSIGN_OR_RETURN(report.host, LocalAddress(listener));
+    KR_ASSIGN_OR_RETURN(report.port, LocalPort(listener));
+    report.cause = cause.message();
+    {
+      MutexLock lock(mutex_);
+      report.steps = ledger_.Reports();
+    }
+    KR_RETURN_IF_ERROR(parts_.membership->Send(report));
+    KR_ASSIGN_OR_RETURN(
+        const NextGeneration next,
+        parts_.membership->Await(
+            Deadline::AfterSeconds(parts_.options.start_timeout),
+            [this] { return stopping(); }));
+    KR_RETURN_IF_ERROR(Settle(next));
+    options = parts_.options;
+    options.rank = next.rank;
+    options.size = next.size;
+    options.generation = static_cast<int64_t>(next.generation);
+    options.rendezvous_host = next.host;
+    options.rendezvous_port = next.port;
+    options.rendezvous_fd = next.rank == 0 ? listener.fd() : -1;
+    options.start_timeout = StartLimit(parts_.options, next.size, tries);
+    Result<std::shared_ptr<ProcessSets>> started = StartGeneration(options);
+    if (started.ok()) {
+      options.start_timeout = parts_.options.start_timeout;
+      {
+        MutexLock lock(mutex_);
+        options_ = options;
+      }
+      parts_.publish(*started);
+      Resume(std::move(started).value());
+      return OkStatus();
+    }
+    cause = started.status();
+    KR_LOG(kInfo) << "generation " << next.generation
+                  << " could not start: " << cause.message();
+  }
+}
+
+Status ElasticJob::Settle(const NextGeneration& next) {
+  std::vector<StepLedger::Answer> answers;
+  std::vector<Committed> commits;
+  std::vector<OperationPtr> discarded, torn;
+  {
+    MutexLock lock(mutex_);
+    KR_ASSIGN_OR_RETURN(answers, ledger_.Settle(next.settled));
+    for (const StepLedger::Answer& answer : answers) {
+      commits.push_back(TakeCommit(answer.group));
+    }
+    const auto kept = std::stable_partition(
+        waiting_.begin(), waiting_.end(),
+        [this](const OperationPtr& one) KR_REQUIRES(mutex_) {
+          return one->commit_group == nullptr ||
+                 !ledger_.IsDiscarded(*one->commit_group);
+        });
+    discarded.assign(std::make_move_iterator(kept),
+                     std::make_move_iterator(waiting_.end()));
+    waiting_.erase(kept, waiting_.end());
+    torn.swap(torn_);
+  }
+  for (const OperationPtr& one : discarded) one->completion.Fire(OkStatus());
+  for (const OperationPtr& one : torn) {
+    one->completion.Fire(AbortedError(
+        one->entry.request->Label() +
+        ": the job has lost a rank while this ran, and goes on without it; "
+        "whether the other ranks have the result is not known"));
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (commits[i]) commits[i](answers[i].committed);
+  }
+  return OkStatus();
+}
+
+void ElasticJob::Resume(std::shared_ptr<ProcessSets> sets) {
+  std::vector<OperationPtr> waiting;
+  std::vector<std::string> commits;
+  {
+    MutexLock lock(mutex_);
+    sets_ = std::move(sets);
+    // It may have broken already.
+    if (broken_.ok()) state_ = State::kRunning;
+    waiting.swap(waiting_);
+    for (const auto& [group, done] : commits_) commits.push_back(group);
+  }
+  for (const OperationPtr& one : waiting) {
+    const Status status = Submit(one);
+    if (!status.ok()) one->completion.Fire(status);
+  }
+  for (const std::string& group : commits) {
+    const Status status = AskOthers(group);
+    if (!status.ok()) OnAnswer(group, status);
+  }
+}
+
+void ElasticJob::EndAll(const Status& status) {
+  std::vector<OperationPtr> pending;
+  std::map<std::string, Committed> commits;
+  {
+    MutexLock lock(mutex_);
+    state_ = State::kEnded;
+    end_ = status;
+    pending.swap(waiting_);
+    pending.insert(pending.end(), torn_.begin(), torn_.end());
+    torn_.clear();
+    commits.swap(commits_);
+  }
+  for (const OperationPtr& one : pending) one->completion.Fire(status);
+  for (const auto& [group, done] : commits) done(status);
+}
+
+void ElasticJob::Shutdown(const std::string& reason) {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+  const std::shared_ptr<ProcessSets> last = sets();
+  if (last != nullptr) last->Shutdown(reason);
+  EndAll(UnavailableError("this rank has shut down"));
+  FireEnded();
+}
+
+namespace {
+
+struct Current {
+  Mutex mutex;
+  std::shared_ptr<ElasticJob> job KR_GUARDED_BY(mutex);
+};
+
+// Leaked, as the slot of the process's job is.
+Current& TheCurrent() {
+  static Current* current = new Current;
+  return *current;
+}
+
+}  // namespace
+
+std::shared_ptr<ElasticJob> CurrentElasticJob() {
+  MutexLock lock(TheCurrent().mutex);
+  return TheCurrent().job;
+}
+
+void SetCurrentElasticJob(std::shared_ptr<ElasticJob> job) {
+  MutexLock lock(TheCurrent().mutex);
+  TheCurrent().job = std::move(job);
+}
+
+}  // namespace keras_ring

@@ -1,0 +1,133 @@
+// ElasticJob: a job that goes on without the ranks that it loses.
+#ifndef KERAS_RING_RUNTIME_ELASTIC_ELASTIC_JOB_H_
+#define KERAS_RING_RUNTIME_ELASTIC_ELASTIC_JOB_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/base/options.h"
+#include "csrc/base/status.h"
+#include "csrc/comm/net/socket.h"
+#include "csrc/comm/rendezvous/membership.h"
+#include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/elastic/step_ledger.h"
+#include "csrc/runtime/process_sets.h"
+#include "csrc/runtime/runtime.h"
+
+namespace keras_ring {
+
+// The ranks of an elastic job are its members, and while they are the same they
+// form a *generation*: a job as others are, with a runtime of its own. When it
+// loses a rank, the runtimes of the others end, and these meet as the next
+// generation, with ranks counted anew. What was submitted meanwhile waits for
+// it, and so does what had not begun. Programs see neither.
+//
+// One thread, `kr-elastic`, goes from one generation to the next.
+class ElasticJob {
+ public:
+  // What it is made of. Functions are called by one thread at a time.
+  struct Parts {
+    // Of the first generation.
+    Options options;
+    std::unique_ptr<Membership> membership;
+    // Starts a generation. Blocks.
+    std::function<Result<std::shared_ptr<ProcessSets>>(
+        const Options& options, const LossHandling& on_loss)>
+        start;
+    // A further generation has started, in place of the one before it.
+    std::function<void(std::shared_ptr<ProcessSets>)> publish;
+    // Returns where this rank would serve the store of the next generation.
+    std::function<Result<Socket>()> listen;
+  };
+
+  // Starts the first generation.
+  static Result<std::shared_ptr<ElasticJob>> Start(Parts parts);
+  ~ElasticJob();
+  // From now on further ones follow it.
+  Status Watch();
+
+  std::shared_ptr<ProcessSets> sets() const KR_EXCLUDES(mutex_);
+
+  // As Runtime::Enqueue. `commit_group`: that of the step that the operation is
+  // of; null for one that is of no step. An operation of a step that is
+  // discarded ends well, and its results have no meaning.
+  Status Enqueue(TensorEntry entry,
+                 std::shared_ptr<const std::string> commit_group)
+      KR_EXCLUDES(mutex_);
+
+  // Asks for the commit of the step of `group` that this rank is in, once all
+  // of its operations have ended. `done` is called once: with whether the step
+  // is committed, on all ranks alike, or with an error. After an error of this
+  // function it is not.
+  using Committed = std::function<void(const Result<bool>& committed)>;
+  Status Commit(const std::string& group, Committed done) KR_EXCLUDES(mutex_);
+
+  // Leaves the job. See Runtime::Shutdown.
+  void Shutdown(const std::string& reason) KR_EXCLUDES(mutex_);
+
+ private:
+  // A submitted operation, until it has ended.
+  struct Operation {
+    TensorEntry entry;  // without its completion
+    Completion completion;
+    std::shared_ptr<const std::string> commit_group;
+  };
+  using OperationPtr = std::shared_ptr<Operation>;
+  enum class State {
+    kRunning,
+    kChanging,  // the next generation is not there yet
+    kEnded,     // there is none
+  };
+
+  explicit ElasticJob(Parts parts);
+  Result<std::shared_ptr<ProcessSets>> StartGeneration(const Options& options);
+  Status Submit(const OperationPtr& operation) KR_EXCLUDES(mutex_);
+  void OnEnd(const OperationPtr& operation, const Status& status)
+      KR_EXCLUDES(mutex_);
+  // Asks the other ranks for a commit that waits in `commits_`.
+  Status AskOthers(const std::string& group) KR_EXCLUDES(mutex_);
+  void OnAnswer(const std::string& group, const Status& status)
+      KR_EXCLUDES(mutex_);
+  Committed TakeCommit(const std::string& group) KR_REQUIRES(mutex_);
+  void OnBroken(const Status& cause) KR_EXCLUDES(mutex_);
+
+  void Run() KR_EXCLUDES(mutex_);
+  // Goes on as the next generation, however often it has to be tried.
+  Status GoOn(Status cause) KR_EXCLUDES(mutex_);
+  Status Settle(const NextGeneration& next) KR_EXCLUDES(mutex_);
+  void Resume(std::shared_ptr<ProcessSets> sets) KR_EXCLUDES(mutex_);
+  void EndAll(const Status& status) KR_EXCLUDES(mutex_);
+  // Ends what `kr-elastic` was left to end.
+  void FireEnded() KR_EXCLUDES(mutex_);
+  bool stopping() KR_EXCLUDES(mutex_);
+
+  const Parts parts_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  State state_ KR_GUARDED_BY(mutex_) = State::kChanging;
+  Status end_ KR_GUARDED_BY(mutex_);       // why there is no next generation
+  Options options_ KR_GUARDED_BY(mutex_);  // of the generation
+  std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
+  Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
+  bool stop_ KR_GUARDED_BY(mutex_) = false;
+  StepLedger ledger_ KR_GUARDED_BY(mutex_);
+  std::vector<OperationPtr> waiting_ KR_GUARDED_BY(mutex_);
+  // Have begun, and lost their results with a rank.
+  std::vector<OperationPtr> torn_ KR_GUARDED_BY(mutex_);
+  std::map<std::string, Committed> commits_ KR_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> ended_ KR_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// The elastic job of this process; null if its job is none.
+std::shared_ptr<ElasticJob> CurrentElasticJob();
+void SetCurrentElasticJob(std::shared_ptr<ElasticJob> job);
+
+}  // namespace keras_ring
+
+#endif  // KERAS_RING_RUNTIME_ELASTIC_ELASTIC_JOB_H_

@@ -1,0 +1,357 @@
+// Elastic jobs whose ranks are threads, with an authority that does as it is
+// told. That of the launcher is tested with ranks that are killed, in
+// tests/multiprocess/elastic.
+#include "csrc/runtime/elastic/elastic_job.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/mutex.h"
+#include "csrc/testing/run_ranks.h"
+#include "csrc/testing/runtime_cluster.h"
+
+namespace keras_ring {
+namespace {
+
+constexpr char kGroup[] = "weights";
+const auto kGroupName = std::make_shared<const std::string>(kGroup);
+
+// What the ranks of a job and their launcher share.
+class Launcher {
+ public:
+  explicit Launcher(int size) : size_(size) {}
+
+  // --- A rank ---
+
+  void Report(int member, const MemberReport& report) {
+    MutexLock lock(mutex_);
+    reports_[member] = report;
+    changed_.NotifyAll();
+  }
+
+  Result<NextGeneration> Await(int member, Deadline deadline,
+                               const std::function<bool()>& stopped) {
+    for (;;) {
+      {
+        MutexLock lock(mutex_);
+        std::deque<Result<NextGeneration>>& inbox = inboxes_[member];
+        changed_.WaitUntil(
+            mutex_,
+            std::min(deadline, Deadline::After(std::chrono::milliseconds(5)),
+                     [](Deadline a, Deadline b) { return a.at() < b.at(); })
+                .at(),
+            [&]() KR_REQUIRES(mutex_) { return !inbox.empty(); });
+        if (!inbox.empty()) {
+          Result<NextGeneration> next = inbox.front();
+          inbox.pop_front();
+          return next;
+        }
+      }
+      if (stopped()) return CancelledError("stopped");
+      if (deadline.expired()) return DeadlineExceededError("too late");
+    }
+  }
+
+  // Connects the ranks of a generation. The first that comes does it for all.
+  Result<std::shared_ptr<ProcessSets>> Start(const Options& options,
+                                             const LossHandling& on_loss) {
+    RuntimeDeps deps;
+    {
+      MutexLock lock(mutex_);
+      RuntimeClusterParts& parts = parts_[options.generation];
+      if (parts.deps.empty()) {
+        parts = ConnectRuntimes(
+            std::vector<std::string>(options.size, "a host"), Options(), {});
+      }
+      deps = std::move(parts.deps[options.rank]);
+    }
+    deps.on_loss = on_loss;
+    KR_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime,
+                        Runtime::Start(std::move(deps)));
+    return std::make_shared<ProcessSets>(
+        std::move(runtime),
+        [](const RankSet&, Deadline) -> Result<RuntimeDeps> {
+          return UnimplementedError("no sets");
+        },
+        numbers_);
+  }
+
+  // --- The test ---
+
+  // Breaks the connections of a rank of a generation, as its death would.
+  void CutOff(int64_t generation, int rank) {
+    MutexLock lock(mutex_);
+    for (int fd : parts_.at(generation).control[rank]) {
+      KR_CHECK(shutdown(fd, SHUT_RDWR) == 0);
+    }
+  }
+
+  // Waits for the reports of these members.
+  std::vector<MemberReport> AwaitReports(const std::vector<int>& members) {
+    MutexLock lock(mutex_);
+    const bool there = changed_.WaitUntil(
+        mutex_, Deadline::AfterSeconds(30).at(), [&]() KR_REQUIRES(mutex_) {
+          return std::all_of(members.begin(), members.end(),
+                             [&](int member) KR_REQUIRES(mutex_) {
+                               return reports_.count(member) != 0;
+                             });
+        });
+    KR_CHECK(there);
+    std::vector<MemberReport> reports;
+    for (int member : members) {
+      reports.push_back(reports_[member]);
+      reports_.erase(member);
+    }
+    return reports;
+  }
+
+  void Tell(int member, Result<NextGeneration> next) {
+    MutexLock lock(mutex_);
+    inboxes_[member].push_back(std::move(next));
+    changed_.NotifyAll();
+  }
+
+  // These go on, in this order.
+  void GoOn(uint64_t generation, const std::vector<int>& members,
+            StepOutcome outcome, uint64_t step = 0) {
+    for (size_t rank = 0; rank < members.size(); ++rank) {
+      NextGeneration next;
+      next.generation = generation;
+      next.rank = static_cast<int32_t>(rank);
+      next.size = static_cast<int32_t>(members.size());
+      next.settled = {{kGroup, step, outcome}};
+      Tell(members[rank], next);
+    }
+  }
+
+  int size() const { return size_; }
+
+ private:
+  const int size_;
+  SetNumbers numbers_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<int64_t, RuntimeClusterParts> parts_ KR_GUARDED_BY(mutex_);
+  std::map<int, MemberReport> reports_ KR_GUARDED_BY(mutex_);
+  std::map<int, std::deque<Result<NextGeneration>>> inboxes_
+      KR_GUARDED_BY(mutex_);
+};
+
+class ToLauncher final : public Membership {
+ public:
+  ToLauncher(Launcher& launcher, int member)
+      : launcher_(launcher), member_(member) {}
+  Status Send(const MemberReport& report) override {
+    launcher_.Report(member_, report);
+    return OkStatus();
+  }
+  Result<NextGeneration> Await(Deadline deadline,
+                               const std::function<bool()>& stopped) override {
+    return launcher_.Await(member_, deadline, stopped);
+  }
+
+ private:
+  Launcher& launcher_;
+  const int member_;
+};
+
+class ElasticJobTest : public testing::Test {
+ protected:
+  explicit ElasticJobTest(int size = 3) : launcher_(size) {
+    for (int member = 0; member < size; ++member) {
+      ElasticJob::Parts parts;
+      parts.options.rank = member;
+      parts.options.size = size;
+      parts.membership = std::make_unique<ToLauncher>(launcher_, member);
+      parts.start = [this](const Options& options, const LossHandling& loss) {
+        return launcher_.Start(options, loss);
+      };
+      parts.publish = [](std::shared_ptr<ProcessSets>) {};
+      parts.listen = [] { return Listen("127.0.0.1", 0); };
+      jobs_.push_back(ElasticJob::Start(std::move(parts)).value());
+      EXPECT_TRUE(jobs_.back()->Watch().ok());
+    }
+  }
+  ~ElasticJobTest() override {
+    RunRanks(launcher_.size(),
+             [this](int member) { jobs_[member]->Shutdown(""); });
+  }
+
+  // Enqueues a sum of the step, or of none.
+  Status Enqueue(int member, FloatOperation& sum, const std::string& name,
+                 std::shared_ptr<const std::string> group = kGroupName,
+                 ReduceOp op = ReduceOp::kSum) {
+    sum.input = {static_cast<float>(1 << member)};
+    sum.output.assign(1, -1.0f);
+    TensorEntry entry;
+    Request request;
+    request.name = name;
+    request.kind = RequestKind::kAllreduce;
+    request.op = op;
+    TensorSpec spec;
+    spec.dtype = DType::kFloat32;
+    spec.shape = {1};
+    request.tensors.push_back(spec);
+    entry.request = std::make_shared<const Request>(request);
+    entry.inputs = {sum.input.data()};
+    entry.outputs = {sum.output.data()};
+    entry.completion = Completion(
+        [&sum](const Status& status) { sum.finished.set_value(status); });
+    return jobs_[member]->Enqueue(std::move(entry), std::move(group));
+  }
+
+  std::future<Result<bool>> Commit(int member) {
+    auto answer = std::make_shared<std::promise<Result<bool>>>();
+    std::future<Result<bool>> future = answer->get_future();
+    const Status status =
+        jobs_[member]->Commit(kGroup, [answer](const Result<bool>& committed) {
+          answer->set_value(committed);
+        });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return future;
+  }
+
+  // Runs a step of these members; returns the sum.
+  float Step(const std::vector<int>& members) {
+    std::vector<FloatOperation> sums(launcher_.size());
+    for (int member : members) {
+      EXPECT_TRUE(Enqueue(member, sums[member], "g").ok());
+    }
+    std::vector<std::future<Result<bool>>> commits;
+    for (int member : members) {
+      EXPECT_TRUE(Await(sums[member]).ok());
+      commits.push_back(Commit(member));
+    }
+    for (auto& commit : commits) {
+      const Result<bool> committed = commit.get();
+      EXPECT_TRUE(committed.ok() && *committed);
+    }
+    return sums[members.front()].output.front();
+  }
+
+  Launcher launcher_;
+  std::vector<std::shared_ptr<ElasticJob>> jobs_;
+};
+
+TEST_F(ElasticJobTest, WhatHasNotBegunGoesOnAmongThoseWhoAreLeft) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation early, late, plain_early, plain_late;
+  ASSERT_TRUE(Enqueue(0, early, "g").ok());
+  ASSERT_TRUE(Enqueue(0, plain_early, "p", nullptr).ok());
+  launcher_.CutOff(0, 1);
+  const auto reports = launcher_.AwaitReports({0, 2});
+  EXPECT_EQ(reports[0].generation, 0u);
+  EXPECT_EQ(reports[0].steps.front().settled, 1u);
+  EXPECT_FALSE(reports[0].steps.front().begun);
+  // While there is no generation.
+  ASSERT_TRUE(Enqueue(2, late, "g").ok());
+  ASSERT_TRUE(Enqueue(2, plain_late, "p", nullptr).ok());
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen, 1);
+  for (FloatOperation* sum : {&early, &late, &plain_early, &plain_late}) {
+    ASSERT_TRUE(Await(*sum).ok());
+    EXPECT_EQ(sum->output.front(), 5);
+  }
+  std::future<Result<bool>> of_0 = Commit(0), of_2 = Commit(2);
+  EXPECT_TRUE(*of_0.get());
+  EXPECT_TRUE(*of_2.get());
+  EXPECT_EQ(Step({0, 2}), 5);
+  // The next loss, of the rank that is rank 0.
+  launcher_.CutOff(1, 0);
+  launcher_.AwaitReports({2});
+  launcher_.GoOn(2, {2}, StepOutcome::kOpen, 3);
+  EXPECT_EQ(Step({2}), 4);
+}
+
+TEST_F(ElasticJobTest, ADiscardedStepEndsAloneOnEachRank) {
+  std::vector<FloatOperation> first(3);
+  for (int member = 0; member < 3; ++member) {
+    ASSERT_TRUE(Enqueue(member, first[member], "g").ok());
+  }
+  for (FloatOperation& sum : first) ASSERT_TRUE(Await(sum).ok());
+  // One waits for the commit, the other one has more to sum.
+  std::future<Result<bool>> of_0 = Commit(0);
+  FloatOperation waits;
+  ASSERT_TRUE(Enqueue(2, waits, "h").ok());
+  launcher_.CutOff(0, 1);
+  const auto reports = launcher_.AwaitReports({0, 2});
+  EXPECT_TRUE(reports[0].steps.front().whole);
+  EXPECT_TRUE(reports[1].steps.front().begun);
+  EXPECT_FALSE(reports[1].steps.front().whole);
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kDiscarded);
+  EXPECT_FALSE(*of_0.get());
+  EXPECT_TRUE(Await(waits).ok());
+  FloatOperation later;
+  ASSERT_TRUE(Enqueue(2, later, "i").ok());
+  EXPECT_TRUE(Await(later).ok());
+  EXPECT_EQ(later.output.front(), -1);  // nothing was run
+  EXPECT_FALSE(*Commit(2).get());
+  EXPECT_EQ(Step({0, 2}), 5);
+}
+
+TEST_F(ElasticJobTest, WhoWaitsForTheCommitIsTold) {
+  std::vector<FloatOperation> sums(3);
+  for (int member = 0; member < 3; ++member) {
+    ASSERT_TRUE(Enqueue(member, sums[member], "g").ok());
+  }
+  for (FloatOperation& sum : sums) ASSERT_TRUE(Await(sum).ok());
+  std::future<Result<bool>> of_0 = Commit(0), of_2 = Commit(2);
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kCommitted);
+  EXPECT_TRUE(*of_0.get());
+  EXPECT_TRUE(*of_2.get());
+  EXPECT_EQ(Step({0, 2}), 5);
+}
+
+TEST_F(ElasticJobTest, EndsWithTheReason) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation waits;
+  ASSERT_TRUE(Enqueue(0, waits, "g").ok());
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  for (int member : {0, 2}) {
+    launcher_.Tell(member, UnavailableError("too few ranks are left"));
+  }
+  const Status status = Await(waits);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "too few ranks are left");
+  FloatOperation later;
+  EXPECT_EQ(Enqueue(0, later, "h"), status);
+}
+
+TEST_F(ElasticJobTest, AMistakeIsToldToTheProgram) {
+  std::vector<FloatOperation> sums(3);
+  for (int member = 0; member < 3; ++member) {
+    ASSERT_TRUE(Enqueue(member, sums[member], "g", kGroupName,
+                        member == 1 ? ReduceOp::kMax : ReduceOp::kSum)
+                    .ok());
+  }
+  for (FloatOperation& sum : sums) {
+    EXPECT_EQ(Await(sum).code(), StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+}
+
+TEST_F(ElasticJobTest, ShutsDownWhileItChanges) {
+  FloatOperation waits;
+  ASSERT_TRUE(Enqueue(0, waits, "g").ok());
+  std::future<Result<bool>> commit = Commit(2);
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  RunRanks(3, [this](int member) { jobs_[member]->Shutdown(""); });
+  EXPECT_FALSE(Await(waits).ok());
+  EXPECT_FALSE(commit.get().ok());
+}
+
+}  // namespace
+}  // namespace keras_ring
