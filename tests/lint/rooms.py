@@ -258,9 +258,18 @@ ROOMS = (
         pulls=_parts("benchmarks"),
     ),
     Room(
+        "launch/elastic",
+        "who the members of an elastic job are, and which steps count",
+        needs=Needs.LITTLE,
+        pulls=_LAUNCHER,
+    ),
+    Room(
         "launch",
         "starts ranks, watches them, ends them",
-        uses=("protocol", "observe", "observe/timeline", "core"),
+        uses=(
+            *("protocol", "observe", "observe/timeline", "core"),
+            "launch/elastic",
+        ),
         needs=Needs.LITTLE,
         pulls=_LAUNCHER,
     ),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from tests.model import chunk_barrier as steps
 from tests.model import doorbell as bells
+from tests.model import membership as members
 from tests.model import negotiation as talks
 from tests.model import slots
 from tests.model import stage_bell as stages
@@ -54,6 +55,15 @@ def _talk(name, parents, *programs, large=False, **rest):
     )
 
 
+def _members(ranks, steps, deaths, large=False):
+    scenario = members.Scenario(ranks, steps, deaths)
+    return Case(
+        f"membership: {ranks} ranks, {steps} steps, {deaths} deaths",
+        lambda faults=None: members.Membership(scenario, faults),
+        large,
+    )
+
+
 def _slots(name, size, *collectives, large=False):
     return Case(
         f"slots: {name}",
@@ -72,6 +82,12 @@ def _stage(name, large=False, **scenario):
 
 
 CASES = [
+    _members(2, 2, 1),
+    _members(3, 1, 1),
+    _members(3, 2, 1),
+    _members(3, 1, 2),
+    _members(3, 2, 2, large=True),
+    _members(4, 1, 2, large=True),
     _slots("2 ranks, 6 chunks", 2, slots.two_shots(6)),
     _slots("2 ranks, uneven moves", 2, slots.two_shots(2), slots.move(3, 0)),
     _slots("3 ranks, 4 chunks", 3, slots.two_shots(4)),
@@ -201,6 +217,22 @@ def _seeded(faults, case, *names):
 
 
 SEEDED = [
+    *_seeded(
+        members.Faults,
+        "membership: 3 ranks, 1 steps, 1 deaths",
+        "discards_for_who_is_behind",
+        "commits_for_one",
+        "goes_on_where_not_begun",
+        "decides_early",
+        "takes_torn_for_whole",
+        "submits_what_is_discarded",
+        "counts_what_is_discarded",
+    ),
+    *_seeded(
+        members.Faults,
+        "membership: 2 ranks, 2 steps, 1 deaths",
+        "hides_what_has_begun",
+    ),
     *_seeded(
         slots.Faults,
         "slots: 2 ranks, uneven moves",

@@ -7,6 +7,7 @@ import pytest
 from tests.model import (
     chunk_barrier,
     doorbell,
+    membership,
     negotiation,
     slots,
     stage_bell,
@@ -34,7 +35,10 @@ def test_seeded_fault_is_found(seeded):
 
 def test_every_fault_is_seeded():
     seeded = {(type(s.faults), s.name) for s in SEEDED}
-    for module in (chunk_barrier, doorbell, negotiation, slots, stage_bell):
+    for module in (
+        *(chunk_barrier, doorbell, membership),
+        *(negotiation, slots, stage_bell),
+    ):
         for field in dataclasses.fields(module.Faults):
             assert (module.Faults, field.name) in seeded
 

@@ -38,6 +38,7 @@ _JOB = (
     "xla_ops",
     "job",
     "launch",
+    "launch/elastic",
     "launch/cli",
     "core/engines",
 )
@@ -57,15 +58,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("csrc/cuda", "csrc/device", "csrc/collective/cuda", "csrc/testing"),
         *("csrc/capi", "tf_ops"),
     ),
-    "harness": ("launch", "protocol"),
+    "harness": ("launch", "launch/elastic", "protocol"),
     "hosts": ("csrc/comm", "csrc/collective", "launch", "protocol"),
     "keras": _KERAS,
     "keras2": (*_KERAS, "tensorflow", "tf_ops", "csrc/capi", "unchanged"),
     "launcher": (
-        *("launch", "launch/cli", "protocol", "observe", "observe/timeline"),
+        *("launch", "launch/elastic", "launch/cli", "protocol", "observe"),
+        "observe/timeline",
         *("observe/report", "core/engines", "job"),
     ),
-    "model": (),
+    "model": ("launch/elastic",),
     "multiprocess": (
         *(
             "csrc",
@@ -75,6 +77,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "tensorflow",
             "keras/agreement",
             "job",
+            "launch/elastic",
         ),
     ),
     "pytorch": (*_KERAS, "torch", "core", "csrc/capi"),

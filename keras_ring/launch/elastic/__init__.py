@@ -1,0 +1,1 @@
+"""Elastic jobs, as the launcher sees them: who their members are."""

@@ -1,0 +1,130 @@
+"""Decides who the members of an elastic job are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keras_ring.launch.elastic.messages import (
+    MemberReport,
+    NextGeneration,
+    Settlement,
+    encode_end,
+    encode_next,
+)
+from keras_ring.launch.elastic.settlement import SettlementError, settle
+
+
+@dataclass(frozen=True)
+class Change:
+    """A generation that follows another one.
+
+    Args:
+        generation: Integer, its number.
+        lost: Tuple of the members that are no longer in it.
+        members: Tuple of its members, in the order of their ranks.
+        cause: String, what the first rank has said of the end of the one before
+            it.
+        settled: Tuple of `Settlement`s.
+    """
+
+    generation: int
+    lost: tuple[int, ...]
+    members: tuple[int, ...]
+    cause: str
+    settled: tuple[Settlement, ...]
+
+
+class Authority:
+    """The one place where the members of a job are decided.
+
+    A member is a process of the job: it has the number of the rank that it was
+    started as, which no other process ever has. A generation of the job is over
+    once one of its members says so. The next one has those that live, in the
+    order of their ranks, and begins once all of them have reported: who lives
+    is never left out.
+
+    It neither waits nor sends: its owner tells it what happens, and sends what
+    it returns.
+
+    Args:
+        members: Sequence of the first members, in the order of their ranks.
+        generation: Integer, the number of the first generation.
+    """
+
+    def __init__(self, members: Sequence[int], generation: int = 0) -> None:
+        self._generation = generation
+        self._members = tuple(members)
+        self._dead: set[int] = set()
+        self._reports: dict[int, MemberReport] = {}
+        self.changes: list[Change] = []
+        """The generations that have followed the first one."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members of the generation, in the order of their ranks."""
+        return self._members
+
+    def on_death(self, member: int) -> dict[int, bytes]:
+        """Takes note that the process of a member has ended.
+
+        Returns:
+            Dictionary of messages to send, by member.
+        """
+        self._dead.add(member)
+        self._reports.pop(member, None)
+        return self._decide()
+
+    def on_report(self, member: int, report: MemberReport) -> dict[int, bytes]:
+        """Takes note of what a member has reported.
+
+        Returns:
+            Dictionary of messages to send, by member.
+        """
+        if member in self._dead:
+            return {}
+        if report.generation != self._generation:
+            return self._end(
+                f"rank {member} has reported on generation"
+                f" {report.generation}, in generation {self._generation}"
+            )
+        self._reports[member] = report
+        return self._decide()
+
+    def _living(self) -> tuple[int, ...]:
+        return tuple(each for each in self._members if each not in self._dead)
+
+    def _decide(self) -> dict[int, bytes]:
+        living = self._living()
+        if not living or any(each not in self._reports for each in living):
+            return {}
+        reports = [self._reports[each] for each in living]
+        try:
+            settled = settle(reports)
+        except SettlementError as error:
+            return self._end(str(error))
+        change = Change(
+            generation=self._generation + 1,
+            lost=tuple(each for each in self._members if each in self._dead),
+            members=living,
+            cause=reports[0].cause,
+            settled=settled,
+        )
+        self.changes.append(change)
+        self._generation = change.generation
+        self._members = living
+        self._reports = {}
+        return {
+            member: encode_next(
+                NextGeneration(
+                    change.generation,
+                    rank,
+                    len(living),
+                    reports[0].host,
+                    reports[0].port,
+                    settled,
+                )
+            )
+            for rank, member in enumerate(living)
+        }
+
+    def _end(self, reason: str) -> dict[int, bytes]:
+        return {each: encode_end(reason) for each in self._living()}

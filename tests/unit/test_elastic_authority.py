@@ -1,0 +1,192 @@
+"""Who the members of an elastic job are, and which steps count."""
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keras_ring.launch.elastic.authority import Authority
+from keras_ring.launch.elastic.messages import (
+    MemberReport,
+    MessageError,
+    NextGeneration,
+    Outcome,
+    Settlement,
+    StepReport,
+    decode_report,
+    encode_end,
+    encode_next,
+    encode_report,
+)
+from keras_ring.launch.elastic.settlement import SettlementError, settle
+
+_IN_STEP = StepReport(settled=4)
+_BEGUN = StepReport(settled=4, begun=True)
+_WHOLE = StepReport(settled=4, begun=True, whole=True)
+_AHEAD = StepReport(settled=5)
+_AHEAD_BEGUN = StepReport(settled=5, begun=True)
+
+
+def _settled(*rows):
+    (settlement,) = settle(
+        [MemberReport(0, steps={"g": row} if row else {}) for row in rows]
+    )
+    return settlement.step, settlement.outcome
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # Nobody has begun: nothing is lost.
+        ((_IN_STEP, _IN_STEP), (4, Outcome.OPEN)),
+        # All have everything.
+        ((_WHOLE, _WHOLE), (4, Outcome.COMMITTED)),
+        ((_WHOLE,), (4, Outcome.COMMITTED)),
+        # Somebody lacks something.
+        ((_WHOLE, _BEGUN), (4, Outcome.DISCARDED)),
+        ((_WHOLE, _IN_STEP), (4, Outcome.DISCARDED)),
+        ((_BEGUN, _IN_STEP, _IN_STEP), (4, Outcome.DISCARDED)),
+        # Who waits for a commit that another one has, commits.
+        ((_WHOLE, _AHEAD), (5, Outcome.OPEN)),
+        ((_WHOLE, _AHEAD_BEGUN), (5, Outcome.DISCARDED)),
+        # A commit of nothing, as of an optimizer that has not been used.
+        ((StepReport(whole=True), None), (0, Outcome.OPEN)),
+        ((None, StepReport(begun=True)), (0, Outcome.DISCARDED)),
+    ],
+)
+def test_settle(rows, expected):
+    assert _settled(*rows) == expected
+    assert _settled(*reversed(rows)) == expected
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [(_IN_STEP, _AHEAD), (_BEGUN, _AHEAD), (StepReport(settled=3), _AHEAD)],
+)
+def test_settle_refuses_what_cannot_be(rows):
+    with pytest.raises(SettlementError, match="commit group g"):
+        _settled(*rows)
+
+
+def test_groups_are_settled_by_themselves():
+    reports = [
+        MemberReport(0, steps={"a": _WHOLE, "b": _IN_STEP}),
+        MemberReport(0, steps={"b": _BEGUN, "a": _WHOLE}),
+    ]
+    assert settle(reports) == (
+        Settlement("a", 4, Outcome.COMMITTED),
+        Settlement("b", 4, Outcome.DISCARDED),
+    )
+
+
+def _report(generation, member, **steps):
+    return MemberReport(
+        generation, f"10.0.0.{member}", 5000 + member, "", steps
+    )
+
+
+def test_those_who_live_go_on():
+    authority = Authority(range(4))
+    assert authority.on_report(3, _report(0, 3)) == {}
+    assert authority.on_death(1) == {}
+    assert authority.on_report(0, _report(0, 0)) == {}
+    # Once the last has reported.
+    messages = authority.on_report(2, _report(0, 2))
+    assert messages == {
+        member: encode_next(NextGeneration(1, rank, 3, "10.0.0.0", 5000))
+        for rank, member in enumerate((0, 2, 3))
+    }
+    assert authority.members == (0, 2, 3)
+    assert authority.changes[-1].lost == (1,)
+
+
+def test_the_first_may_die_and_others_while_they_meet():
+    authority = Authority(range(4))
+    authority.on_death(0)
+    authority.on_report(1, _report(0, 1))
+    authority.on_report(2, _report(0, 2))
+    # It has reported, and dies before the last does.
+    assert authority.on_death(1) == {}
+    messages = authority.on_report(3, _report(0, 3))
+    assert messages.keys() == {2, 3}
+    assert messages[2] == encode_next(NextGeneration(1, 0, 2, "10.0.0.2", 5002))
+    # The next generation cannot form: its rank 0 dies.
+    authority.on_report(3, _report(1, 3))
+    messages = authority.on_death(2)
+    assert messages == {
+        3: encode_next(NextGeneration(2, 0, 1, "10.0.0.3", 5003))
+    }
+    assert authority.on_death(3) == {}
+
+
+def test_a_death_that_nobody_has_noticed_changes_nothing():
+    authority = Authority(range(3))
+    assert authority.on_death(2) == {}
+    assert authority.members == (0, 1, 2)
+
+
+def test_who_lives_is_never_left_out():
+    authority = Authority(range(3))
+    authority.on_report(0, _report(0, 0))
+    assert authority.on_report(1, _report(0, 1)) == {}
+    # Without a death all of them meet again.
+    assert authority.on_report(2, _report(0, 2)).keys() == {0, 1, 2}
+    assert authority.changes[-1].lost == ()
+
+
+def test_contradictions_end_the_job():
+    authority = Authority(range(2))
+    messages = authority.on_report(0, _report(7, 0))
+    end = encode_end("rank 0 has reported on generation 7, in generation 0")
+    assert messages == {0: end, 1: end}
+    authority = Authority(range(2))
+    authority.on_report(0, _report(0, 0, g=_IN_STEP))
+    messages = authority.on_report(1, _report(0, 1, g=_AHEAD))
+    assert all(message[:1] == end[:1] for message in messages.values())
+
+
+_TEXT = st.text(string.printable, max_size=20)
+_NUMBER = st.integers(0, 2**63)
+
+
+@given(
+    st.builds(
+        MemberReport,
+        generation=_NUMBER,
+        host=_TEXT,
+        port=st.integers(0, 65535),
+        cause=_TEXT,
+        steps=st.dictionaries(
+            _TEXT,
+            st.builds(
+                StepReport,
+                settled=_NUMBER,
+                begun=st.booleans(),
+                whole=st.booleans(),
+            ),
+            max_size=4,
+        ),
+    )
+)
+def test_a_report_comes_as_it_was(report):
+    assert decode_report(encode_report(report)) == report
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_are_errors(data):
+    for message in (data, b"\x01" + data):
+        try:
+            report = decode_report(message)
+        except MessageError:
+            continue
+        assert isinstance(report, MemberReport)
+
+
+def test_a_message_that_ends_too_early_is_an_error():
+    message = encode_report(_report(300, 1, g=_WHOLE))
+    for length in range(len(message)):
+        with pytest.raises(MessageError):
+            decode_report(message[:length])
+    with pytest.raises(MessageError, match="1 more bytes"):
+        decode_report(message + b"x")
