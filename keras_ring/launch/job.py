@@ -199,6 +199,7 @@ class Job:
         stdout: int | IO[bytes] = subprocess.PIPE,
         stderr: int | IO[bytes] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
+        membership_fd: int | None = None,
         cwd: Path | None = None,
         cpus: Sequence[int] = (),
     ) -> RankProcess:
@@ -212,6 +213,8 @@ class Job:
             stdout: The standard output, as for `subprocess.Popen`.
             stderr: The standard error, as for `subprocess.Popen`.
             pass_fds: Descriptors that the rank inherits.
+            membership_fd: Integer, the descriptor of its socket to the launcher
+                of an elastic job, which it inherits. `None` in other jobs.
             cwd: Path of the working directory. Defaults to that of this
                 process.
             cpus: Processors that the rank may run on. Defaults to those of this
@@ -222,11 +225,15 @@ class Job:
         """
         listener = self._rendezvous.listener if rank == 0 else None
         inherited = [] if listener is None else [listener.fileno()]
+        rendezvous_fd = inherited[0] if inherited else None
+        if membership_fd is not None:
+            inherited.append(membership_fd)
         contract = RankContract(
             rank=rank,
             size=self._size,
             rendezvous=self._rendezvous.address,
-            rendezvous_fd=inherited[0] if inherited else None,
+            rendezvous_fd=rendezvous_fd,
+            membership_fd=membership_fd,
             job_key=self._rendezvous.key,
             error_file=str(self._error_path(rank)),
             host_id=self._host_ids[rank] if self._host_ids else None,

@@ -30,6 +30,7 @@ from keras_ring.launch.rank_command import check_command
 from keras_ring.launch.remote_shell import RemoteShell
 from keras_ring.launch.request import RunRequest
 from keras_ring.launch.sharing import Machine, share_cores
+from keras_ring.launch.usage import UsageError
 from keras_ring.protocol.log_source import LogSource
 
 
@@ -76,6 +77,7 @@ class LaunchPlan:
         stdin: Bytes that each rank reads from standard input.
         open_files: Integer, the soft limit of open files of ranks on this host.
             `None` for that of this process.
+        elastic: Boolean, whether the job goes on without ranks that it loses.
         patience: `Patience`, the time limits for ranks and hosts.
     """
 
@@ -103,6 +105,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     stdin: bytes = field(default=b"", repr=False)
     open_files: int | None = None
+    elastic: bool = False
     patience: Patience = field(default_factory=Patience)
 
 
@@ -129,6 +132,11 @@ def make_plan(
     asked, notes = _asked_size(request, hosts, machine)
     size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
+    if request.elastic and remote:
+        raise UsageError(
+            "--elastic: only the ranks of one host go on without those that"
+            " are lost, and these are on several"
+        )
     ports = port_range(request.port_range)
     of_ranks = rank_environment(request, environment, remote=remote)
     key = new_key()
@@ -150,6 +158,7 @@ def make_plan(
         flight_directory=flights,
         timeline=timeline,
         metrics=metrics_address(request),
+        elastic=request.elastic,
         patience=patience,
         notes=notes,
     )

@@ -45,6 +45,7 @@ class RunRequest:
         auto_warmup_epochs: Value of `--warmup-epochs`.
         time_limits: Values of options such as `--grace-period`, by the names
             of their variables.
+        elastic: Whether `--elastic` was given.
         threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -84,6 +85,7 @@ class RunRequest:
     auto_learning_rate: str | None = None
     auto_warmup_epochs: str | None = None
     time_limits: Mapping[str, str] = field(default_factory=dict)
+    elastic: bool = False
     threads: int | None = None
     bind: bool = False
     fold: bool = True

@@ -30,6 +30,7 @@ class RankEnd:
         host: String, the host on which it ran, in a job on several hosts.
         lost: String, such as `"with its host: ..."`, if the rank was lost and
             its end is unknown. Otherwise `""`.
+        left_behind: Boolean, whether the job was to go on without it.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class RankEnd:
     killed: str = ""
     host: str = ""
     lost: str = ""
+    left_behind: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -108,12 +110,19 @@ def first_failure(ends: Sequence[RankEnd]) -> RankEnd | None:
     * a rank that recorded an exception failed when it recorded it;
     * among failures seen together, a signal comes before an exception, because
       a signal is never a consequence, and an earlier exception before a later
-      one.
+      one;
+    * a rank that an elastic job has gone on without is no failure, if another
+      one has ended well.
 
     Args:
         ends: Sequence of `RankEnd`s, in any order.
     """
-    failed = [end for end in ends if end.returncode != 0]
+    ended_well = any(end.returncode == 0 for end in ends)
+    failed = [
+        end
+        for end in ends
+        if end.returncode != 0 and not (end.left_behind and ended_well)
+    ]
     own = [end for end in failed if not end.stopped or end.slow_to_leave]
     looks = sorted({end.seen for end in failed})
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 from keras_ring.launch import signals
+from keras_ring.launch.elastic_members import Members
 from keras_ring.launch.ending import Ending
 from keras_ring.launch.event_loop import EventLoop
 from keras_ring.launch.job import Job, Rendezvous
@@ -50,13 +51,18 @@ class Supervisor:
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
+        self._members = Members(plan.size, say) if plan.elastic else None
         # Whether a rank has ended since the last `_collect`.
         self._any_ended = False
 
     def run(self) -> JobEnd:
         """Runs the job. Returns once all of its processes have ended."""
         started = time.time()
-        with SignalPipe() as pipe, contextlib.closing(self._events):
+        with contextlib.ExitStack() as stack:
+            pipe = stack.enter_context(SignalPipe())
+            stack.enter_context(contextlib.closing(self._events))
+            if self._members is not None:
+                stack.enter_context(contextlib.closing(self._members))
             self._events.add_wake_up(pipe)
             self._start()
             while self._running:
@@ -70,16 +76,20 @@ class Supervisor:
         return self._result(started, len(leftover))
 
     def _start(self) -> None:
+        members = self._members
         for rank in range(self._plan.size):
             process = self._job.start(
                 rank,
                 self._plan.command,
                 self._plan.environment,
+                membership_fd=None if members is None else members.open(rank),
                 cpus=self._plan.cpus[rank] if self._plan.cpus else (),
             )
             self._running.append(process)
             self._events.add(process, self._note_end, process)
             self._add_streams(process)
+            if members is not None:
+                members.watch(rank, self._events)
 
     def _add_streams(self, process: RankProcess) -> None:
         streams = (
@@ -164,6 +174,7 @@ class Supervisor:
                 continue
             self._running.remove(process)
             self._events.remove(process)
+            left_behind = self._may_go_on(returncode)
             self._ends.append(
                 RankEnd(
                     rank=process.rank,
@@ -173,10 +184,26 @@ class Supervisor:
                     error=self._job.error(process.rank),
                     stopped=self._ending.begun and not process.ended_first,
                     killed=self._ending.killed,
+                    left_behind=left_behind,
                 )
             )
-            if returncode != 0:
+            if self._members is not None:
+                self._members.on_end(process.rank)
+            if returncode != 0 and not left_behind:
                 self._ending.on_failure()
+
+    def _may_go_on(self, returncode: int) -> bool:
+        """Returns whether the others may go on without a rank that has ended.
+
+        They may if it was killed. A rank that has failed by itself would fail
+        elsewhere, too.
+        """
+        return (
+            self._members is not None
+            and returncode < 0
+            and bool(self._running)
+            and not self._ending.begun
+        )
 
     def _on_signal(self, signum: int) -> None:
         if signum in signals.REPORTING:

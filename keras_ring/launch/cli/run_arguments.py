@@ -191,6 +191,12 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         " program that saves its state goes on from there (default: 0)",
     )
     run.add_argument(
+        "--elastic",
+        action="store_true",
+        help="go on with the ranks that are left when one was killed (on one"
+        " host; under construction)",
+    )
+    run.add_argument(
         "--start-timeout",
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
@@ -358,6 +364,7 @@ def plan_of(
         auto_batch=arguments.batch,
         auto_learning_rate=arguments.scale_learning_rate,
         auto_warmup_epochs=arguments.warmup_epochs,
+        elastic=arguments.elastic,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
