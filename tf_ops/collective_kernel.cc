@@ -23,6 +23,9 @@ CollectiveKernel::CollectiveKernel(OpKernelConstruction* context,
                                                  tensor_name_.size())));
   int64_t process_set;
   OP_REQUIRES_OK(context, context->GetAttr("process_set_id", &process_set));
+  if (context->HasAttr("commit_group")) {
+    OP_REQUIRES_OK(context, context->GetAttr("commit_group", &commit_group_));
+  }
   runtime_ = std::shared_ptr<KrRuntimeLookup>(
       KrRuntimeLookupCreate(process_set), KrRuntimeLookupFree);
 }
@@ -51,6 +54,8 @@ absl::StatusOr<RequestPtr> CollectiveKernel::RequestFor(
   }
   RequestBuilder builder(tensor_name_);
   Describe(builder.spec);
+  builder.spec.commit_group = commit_group_.data();
+  builder.spec.commit_group_bytes = commit_group_.size();
   if (InDeviceMemory(context)) builder.spec.device = device_;
   DescribeRun(context, builder);
   absl::InlinedVector<TensorLook, 1> looks;

@@ -68,6 +68,7 @@ class CollectiveKernel : public tensorflow::AsyncOpKernel {
   const KrDeviceKind device_;
   const int num_settings_;
   std::string tensor_name_;
+  std::string commit_group_;
   // For the op's process set.
   std::shared_ptr<KrRuntimeLookup> runtime_;
   // The state of the last run, reused by the next: an op mostly runs once in a

@@ -4,6 +4,7 @@
 
 void KerasRingRegisterKernels(const char* device) {
   keras_ring::RegisterCollectiveKernels(device);
+  keras_ring::RegisterCommitKernel(device);
   keras_ring::RegisterTopologyKernel(device);
 }
 

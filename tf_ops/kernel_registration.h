@@ -25,6 +25,7 @@ void RegisterKernel(const char* op, const char* device,
 }
 
 void RegisterCollectiveKernels(const char* device);
+void RegisterCommitKernel(const char* device);
 void RegisterTopologyKernel(const char* device);
 
 }  // namespace keras_ring

@@ -67,6 +67,8 @@ REGISTER_OP("KerasRingAllreduce")
     .Attr("prescale_bits: int")
     .Attr("postscale_bits: int")
     .Attr("compression: int = 0")  // a Compression
+    // Of an elastic job; empty: the operation is of no step.
+    .Attr("commit_group: string = ''")
     .Input("tensors: T")
     .Output("reduced: T")
     .SetIsStateful()
@@ -136,6 +138,16 @@ REGISTER_OP("KerasRingAlltoall")
     .SetShapeFn(AlltoallShapes)
     .Doc(R"doc(
 Gives every rank its rows of each rank's tensor, in rank order.
+)doc");
+
+REGISTER_OP("KerasRingCommit")
+    .Attr("commit_group: string")
+    .Output("committed: bool")
+    .SetIsStateful()
+    .SetIsDistributedCommunication()
+    .SetShapeFn(tensorflow::shape_inference::ScalarShape)
+    .Doc(R"doc(
+Asks whether the step counts whose operations have ended, on all ranks alike.
 )doc");
 
 REGISTER_OP("KerasRingTopology")

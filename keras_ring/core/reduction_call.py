@@ -22,6 +22,8 @@ class ReductionCall:
         postscale_factor: Float, the factor of values after the reduction.
         compression: The format on the wire. Defaults to `None`, for no other.
         process_set: A `kr.ProcessSet`, whose ranks reduce.
+        commit_group: String, the commit group of an elastic job of whose steps
+            the reduction is. Defaults to `""`, for none.
     """
 
     tensors: Sequence[Any]
@@ -31,3 +33,4 @@ class ReductionCall:
     postscale_factor: float = 1.0
     compression: Any = None
     process_set: ProcessSet = global_process_set
+    commit_group: str = ""

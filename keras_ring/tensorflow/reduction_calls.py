@@ -18,6 +18,11 @@ from keras_ring.tensorflow import libraries, names, ordering, xla
 from keras_ring.tensorflow.compression import Compression, Compressor
 from keras_ring.tensorflow.op_attributes import Kind
 
+OF_A_STEP = (
+    "It is of a step of an elastic job, which XLA cannot compile yet. Compile "
+    "the model with `jit_compile=False`."
+)
+
 
 def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     """Runs several allreduces.
@@ -148,6 +153,10 @@ def _prepare(
         "postscale_bits": _double_bits(call.postscale_factor if fused else 1.0),
         "compression": number or 0,
     }
+    if call.commit_group:
+        if xla.is_tracing():
+            xla.reject(kind.name, call.name, OF_A_STEP)
+        attributes["commit_group"] = call.commit_group
     return tensors, attributes, contexts
 
 

@@ -413,6 +413,21 @@ class Backend(Protocol):
         All of them are started before the first is waited for.
         """
 
+    def if_committed(
+        self,
+        group: str,
+        results: Sequence[Gradient],
+        use: Callable[[], None],
+    ) -> None:
+        """Uses the results of a step of an elastic job, if the step counts.
+
+        Args:
+            group: String, the commit group of the step.
+            results: The results of all of its operations.
+            use: Function without arguments that uses them. Where functions are
+                traced it becomes a branch, and must not make variables.
+        """
+
     def early_reducer(
         self,
         name: str,

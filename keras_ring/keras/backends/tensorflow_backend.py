@@ -33,6 +33,7 @@ from keras_ring.keras.backends.which import keras
 from keras_ring.tensorflow import (
     array_functions,
     autograph,
+    commits,
     compression,
     dataset_iterators,
     execution,
@@ -375,6 +376,9 @@ def allreduce(
 
 def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     return reduction_calls.allreduce_calls(calls)
+
+
+if_committed = commits.if_committed
 
 
 def early_reducer(

@@ -495,6 +495,15 @@ def early_reducer(
     return _EarlyReducer(reducer)
 
 
+def if_committed(
+    group: str, results: Sequence[Gradient], use: Callable[[], None]
+) -> None:
+    raise NotImplementedError(
+        f"Elastic jobs train with Keras on TensorFlow only, and this is "
+        f"{name()}. Received: elastic=True"
+    )
+
+
 def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     handles = []
     for call in calls:

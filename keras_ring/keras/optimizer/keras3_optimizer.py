@@ -293,6 +293,10 @@ def _reduce_and_apply(
     sources: list[Variable],
 ) -> Any:
     local = local_variables_of(optimizer)
+    if settings.elastic:
+        return _reduce_and_commit(
+            optimizer, settings, apply, gradients, variables, sources
+        )
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         if _adds_up_first(optimizer.inner_optimizer, settings):
             # The inner optimizer reduces only in the last of several steps.
@@ -319,6 +323,38 @@ def _reduce_and_apply(
         result = apply(gradients, variables)
     early_reduction.end_step(optimizer)
     return result
+
+
+def _reduce_and_commit(
+    optimizer: Optimizer,
+    settings: ReductionSettings,
+    apply: Callable[..., Any],
+    gradients: list[Gradient],
+    variables: Sequence[Variable] | None,
+    sources: list[Variable],
+) -> None:
+    """Reduces gradients, and applies them if the step counts."""
+    if _passes(optimizer) > 1:
+        raise NotImplementedError(
+            "An elastic job has no accumulation of gradients yet. Received: "
+            f"{_passes(optimizer)} passes per update of {optimizer.name!r}"
+        )
+    if local_variables_of(optimizer):
+        raise NotImplementedError(
+            "An elastic job has no local variables yet, and variables were "
+            f"registered as local in {optimizer.name!r}"
+        )
+    names = gradient_names(sources)
+    group = names[0]
+    reduced = reduce_gradients(
+        gradients, sources, settings, names, commit_group=group
+    )
+
+    def use() -> None:
+        with reduction_guard.reduced():
+            apply(reduced, variables)
+
+    backend.if_committed(group, reduced, use)
 
 
 def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:

@@ -49,6 +49,7 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     weighted: bool = False,
+    elastic: bool = False,
 ) -> Optimizer:
     """Makes an optimizer reduce its gradients over all ranks.
 
@@ -100,6 +101,10 @@ def DistributedOptimizer(
             masked, so that the result is the mean over the whole batch. It
             works in `fit` with losses of `keras.losses`; in a loop of your
             own, use that argument of the tape. Defaults to `False`.
+        elastic: Boolean, whether the training goes on without ranks that are
+            lost, in a job that `keras-ring run --elastic` has started. Each
+            step then counts on all ranks that are left, or on none. Optimizers
+            of Keras 3 on TensorFlow. Defaults to `False`.
 
     Returns:
         `optimizer`, which now reduces. It has one more method,
@@ -128,6 +133,7 @@ def DistributedOptimizer(
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
         weighted=weighted,
+        elastic=elastic,
     )
     return distribute_optimizer(optimizer, settings)
 
@@ -204,6 +210,11 @@ def _distribute_of(
             "give `tape.gradient(loss, sources, weight=...)` of a "
             "`kr.DistributedGradientTape` what the loss was divided by. "
             f"Received: optimizer={optimizer!r}"
+        )
+    if settings.elastic and (is_v1 or keras2):
+        raise ValueError(
+            "`elastic=True` is for optimizers of Keras 3. Received: "
+            f"optimizer={optimizer!r}"
         )
     name = "keras2_optimizer" if keras2 else "keras3_optimizer"
     # Each of them needs a library that this program may not have.

@@ -42,6 +42,8 @@ class ReductionSettings:
             losses.
         whole_batch: Boolean, whether the ranks train on parts of one batch
             (`whole_batch`). Not an argument of users.
+        elastic: Boolean, whether gradients are used only in steps that count
+            for all ranks that an elastic job has left.
 
     Raises:
         ValueError: If an argument has no meaning, alone or with the others.
@@ -58,6 +60,7 @@ class ReductionSettings:
     average_aggregated_gradients: bool = False
     weighted: bool = False
     whole_batch: bool = False
+    elastic: bool = False
 
     def __post_init__(self) -> None:
         op, factor = self.op, self.gradient_predivide_factor
@@ -113,6 +116,7 @@ class ReductionSettings:
                 bool(self.average_aggregated_gradients),
             ),
             ("weighted", bool(self.weighted)),
+            ("elastic", bool(self.elastic)),
         ):
             object.__setattr__(self, name, value)
 
@@ -192,6 +196,7 @@ def reduce_gradients(
     names: Sequence[str] | None = None,
     local: Container[Source] = (),
     done: Container[int] = (),
+    commit_group: str = "",
 ) -> list[Tensor]:
     """Reduces gradients over all ranks of the process set.
 
@@ -202,6 +207,8 @@ def reduce_gradients(
         names: One name per source. Defaults to `gradient_names(sources)`.
         local: The sources whose gradients stay with their rank.
         done: The indexes of gradients that are reduced already.
+        commit_group: String, the commit group of an elastic job of whose steps
+            these are. Defaults to `""`, for none.
 
     Returns:
         A list like `gradients`. If there is one rank, or if this rank is not
@@ -230,7 +237,11 @@ def reduce_gradients(
             continue
         if backend.is_sparse(gradient):
             # Under XLA, sizes of tensors must not depend on values.
-            if not (settings.sparse_as_dense or backend.is_compiled()):
+            if not (
+                settings.sparse_as_dense
+                or settings.elastic
+                or backend.is_compiled()
+            ):
                 reduced[i] = backend.allreduce_sparse(
                     gradient,
                     settings.op,
@@ -262,6 +273,7 @@ def reduce_gradients(
             postscale_factor=factor,
             compression=settings.compression,
             process_set=settings.process_set,
+            commit_group=commit_group,
         )
         for bucket in buckets
     ]
@@ -274,6 +286,7 @@ def reduce_gradients(
                 names,
                 op=reduce_ops.Max,
                 process_set=settings.process_set,
+                commit_group=commit_group,
             )
         )
     if calls:
