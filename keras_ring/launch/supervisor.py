@@ -28,6 +28,10 @@ from keras_ring.launch.usage import say
 from keras_ring.observe.directory import status_directory
 from keras_ring.observe.jobs import local_pages
 
+# Seconds for which a rank of an elastic job may be silent after the others have
+# noticed a loss. Its thread for that needs milliseconds, so it is stopped.
+_SILENCE = 10.0
+
 
 class Supervisor:
     """The event loop that starts ranks, shows their output and ends them.
@@ -51,7 +55,9 @@ class Supervisor:
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
-        self._members = Members(plan.size, say) if plan.elastic else None
+        self._members = (
+            Members(plan.size, say, silence=_SILENCE) if plan.elastic else None
+        )
         # Whether a rank has ended since the last `_collect`.
         self._any_ended = False
 
@@ -118,12 +124,15 @@ class Supervisor:
                 return False
             self._on_signal(signum)
         self._ending.follow()
+        self._kill_silent()
         self._show()
         return True
 
     def _timeout(self) -> float | None:
         """Returns the seconds until the next deadline, or `None`."""
-        deadlines = (self._ending.deadline, self._screen.deadline)
+        deadlines = [self._ending.deadline, self._screen.deadline]
+        if self._members is not None:
+            deadlines.append(self._members.deadline)
         times = [each for each in deadlines if each is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
@@ -187,10 +196,25 @@ class Supervisor:
                     left_behind=left_behind,
                 )
             )
-            if self._members is not None:
-                self._members.on_end(process.rank)
             if returncode != 0 and not left_behind:
                 self._ending.on_failure()
+                if self._members is not None:
+                    self._members.end(f"rank {process.rank} has failed")
+            if self._members is not None:
+                self._members.on_end(process.rank)
+
+    def _kill_silent(self) -> None:
+        """Kills ranks for whose reports the others wait in vain."""
+        if self._members is None:
+            return
+        silent = self._members.take_silent()
+        for process in self._running:
+            if process.rank in silent:
+                say(
+                    f"rank {process.rank} does not answer, and the others wait"
+                    " for it: killed"
+                )
+                process.kill()
 
     def _may_go_on(self, returncode: int) -> bool:
         """Returns whether the others may go on without a rank that has ended.

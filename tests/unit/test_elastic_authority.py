@@ -139,11 +139,35 @@ def test_contradictions_end_the_job():
     authority = Authority(range(2))
     messages = authority.on_report(0, _report(7, 0))
     end = encode_end("rank 0 has reported on generation 7, in generation 0")
-    assert messages == {0: end, 1: end}
+    assert messages == {0: end}
+    assert authority.on_report(1, _report(0, 1)) == {1: end}
     authority = Authority(range(2))
     authority.on_report(0, _report(0, 0, g=_IN_STEP))
     messages = authority.on_report(1, _report(0, 1, g=_AHEAD))
+    assert messages.keys() == {0, 1}
     assert all(message[:1] == end[:1] for message in messages.values())
+
+
+def test_an_end_is_told_to_who_reports():
+    authority = Authority(range(3))
+    authority.on_report(0, _report(0, 0))
+    assert authority.awaited == (1, 2)
+    end = encode_end("rank 1 has exited with code 3")
+    assert authority.end("rank 1 has exited with code 3") == {0: end}
+    assert authority.awaited == ()
+    assert authority.on_death(1) == {}
+    assert authority.on_report(2, _report(0, 2)) == {2: end}
+    assert authority.changes == []
+
+
+def test_who_is_awaited():
+    authority = Authority(range(3))
+    assert authority.awaited == ()
+    authority.on_report(0, _report(0, 0))
+    authority.on_death(1)
+    assert authority.awaited == (2,)
+    assert authority.on_death(2).keys() == {0}
+    assert authority.awaited == ()
 
 
 _TEXT = st.text(string.printable, max_size=20)

@@ -54,6 +54,8 @@ class Authority:
         self._generation = generation
         self._members = tuple(members)
         self._dead: set[int] = set()
+        # The reason why there is no further generation.
+        self._over = ""
         self._reports: dict[int, MemberReport] = {}
         self.changes: list[Change] = []
         """The generations that have followed the first one."""
@@ -81,26 +83,56 @@ class Authority:
         """
         if member in self._dead:
             return {}
+        if self._over:
+            return {member: encode_end(self._over)}
         if report.generation != self._generation:
-            return self._end(
+            self._reports[member] = report
+            return self.end(
                 f"rank {member} has reported on generation"
                 f" {report.generation}, in generation {self._generation}"
             )
         self._reports[member] = report
         return self._decide()
 
+    def end(self, reason: str) -> dict[int, bytes]:
+        """Ends the job: from now on no generation follows.
+
+        Args:
+            reason: String, which the members are told when they report.
+
+        Returns:
+            Dictionary of messages to send, by member.
+        """
+        self._over = self._over or reason
+        waiting = [each for each in self._living() if each in self._reports]
+        self._reports = {}
+        return {each: encode_end(self._over) for each in waiting}
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """The members whose reports others wait for."""
+        if not self._reports:
+            return ()
+        return tuple(
+            each for each in self._living() if each not in self._reports
+        )
+
     def _living(self) -> tuple[int, ...]:
         return tuple(each for each in self._members if each not in self._dead)
 
     def _decide(self) -> dict[int, bytes]:
         living = self._living()
-        if not living or any(each not in self._reports for each in living):
+        if (
+            self._over
+            or not living
+            or any(each not in self._reports for each in living)
+        ):
             return {}
         reports = [self._reports[each] for each in living]
         try:
             settled = settle(reports)
         except SettlementError as error:
-            return self._end(str(error))
+            return self.end(str(error))
         change = Change(
             generation=self._generation + 1,
             lost=tuple(each for each in self._members if each in self._dead),
@@ -125,6 +157,3 @@ class Authority:
             )
             for rank, member in enumerate(living)
         }
-
-    def _end(self, reason: str) -> dict[int, bytes]:
-        return {each: encode_end(reason) for each in self._living()}
