@@ -235,6 +235,8 @@ absl::StatusOr<void*> CollectiveKernel::Call::AllocateResult(int result,
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for a result of shape ", shape.DebugString()));
   }
+  // That of a run before, which has lost its result with another rank.
+  delete context_->release_output(result).tensor;
   Tensor* output = nullptr;
   absl::Status status = context_->allocate_output(result, shape, &output);
   if (!status.ok()) {

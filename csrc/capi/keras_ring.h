@@ -152,11 +152,12 @@ typedef struct KrOperation {
    * callee. */
   void (*done)(void* context, const KrStatus* status);
   /* Used if there are no outputs: sets `*memory` to memory for a result of
-   * `rows` rows. Called once for each result, in order. There is one result per
-   * tensor; an alltoall has one more: int64, the rows that came from each
-   * rank, always in host memory. Memory of a device is written once all is done
-   * that `stream` was given before this returns; unless there is
-   * `wait_until_ready`. */
+   * `rows` rows. Called once for each result, in order; in an elastic job maybe
+   * again, and then the memory of the calls before is not used any more. There
+   * is one result per tensor; an alltoall has one more: int64, the rows that
+   * came from each rank, always in host memory. Memory of a device is written
+   * once all is done that `stream` was given before this returns; unless there
+   * is `wait_until_ready`. */
   KrStatus* (*allocate)(void* context, int32_t result, int64_t rows,
                         void** memory);
   /* The ordinal of a device of the kind in the request. */

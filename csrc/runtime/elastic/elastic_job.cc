@@ -6,6 +6,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
+#include "csrc/runtime/allgather_strings.h"
 
 namespace keras_ring {
 namespace {
@@ -26,6 +27,114 @@ bool IsNotBegun(const Status& status) { return status == NotBegun(); }
 // The others are faults of programs, which would be there again.
 bool IsLoss(const Status& cause) {
   return cause.code() == StatusCode::kUnavailable;
+}
+
+// Whether all ranks get the same results.
+bool IsAlikeOnAll(const Request& request) {
+  switch (request.kind) {
+    case RequestKind::kAllreduce:
+    case RequestKind::kAllgather:
+    case RequestKind::kBroadcast:
+    case RequestKind::kBarrier:
+      return request.device == DeviceKind::kHost;
+    case RequestKind::kReducescatter:
+    case RequestKind::kAlltoall:
+    case RequestKind::kJoin:
+      break;
+  }
+  return false;
+}
+
+int64_t RowBytes(TensorSpec spec) {
+  spec.shape.front() = 1;
+  return spec.num_bytes();
+}
+
+// Returns where the results of an operation are.
+template <typename Operation>
+std::vector<std::pair<void*, size_t>> MemoryOf(const Operation& operation) {
+  const TensorEntry& entry = operation.entry;
+  if (entry.allocate) return operation.allocated;
+  std::vector<std::pair<void*, size_t>> memory;
+  for (size_t i = 0; i < entry.outputs.size(); ++i) {
+    memory.emplace_back(entry.outputs[i],
+                        entry.request->tensors[i].num_bytes());
+  }
+  return memory;
+}
+
+template <typename Operation>
+std::optional<ResultLog::Results> ResultsOf(const Operation& operation) {
+  if (!IsAlikeOnAll(*operation.entry.request)) return std::nullopt;
+  ResultLog::Results results;
+  for (const auto& [memory, bytes] : MemoryOf(operation)) {
+    results.emplace_back(static_cast<const char*>(memory), bytes);
+  }
+  return results;
+}
+
+// Notes where results are that are allocated once their size is known; anew
+// where the operation is run again.
+template <typename Pointer>
+auto AllocateOf(const Pointer& operation) {
+  operation->allocated.clear();
+  return [operation](int result, int64_t rows) -> Result<void*> {
+    const Request& request = *operation->entry.request;
+    KR_ASSIGN_OR_RETURN(void* const memory,
+                        operation->entry.allocate(result, rows));
+    const size_t row = result < static_cast<int>(request.tensors.size())
+                           ? RowBytes(request.tensors[result])
+                           : sizeof(int64_t);
+    operation->allocated.emplace_back(memory, rows * row);
+    return memory;
+  };
+}
+
+// Ends an operation with the results of another rank.
+template <typename Operation>
+Status Give(const std::optional<ResultLog::Results>& found,
+            Operation& operation) {
+  const TensorEntry& entry = operation.entry;
+  if (!found) {
+    return AbortedError(
+        entry.request->Label() +
+        ": the job has lost a rank while this ran, and goes on without it; "
+        "other ranks have the result, and cannot give it to this one");
+  }
+  const ResultLog::Results& results = *found;
+  const Status differs = InternalError(
+      entry.request->Label() + ": another rank has results of another size");
+  if (results.size() != entry.request->tensors.size()) return differs;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const TensorSpec& spec = entry.request->tensors[i];
+    void* memory = nullptr;
+    if (entry.allocate) {
+      const int64_t row = RowBytes(spec);
+      const int64_t bytes = static_cast<int64_t>(results[i].size());
+      if (row > 0 && bytes % row != 0) return differs;
+      KR_ASSIGN_OR_RETURN(memory, entry.allocate(static_cast<int>(i),
+                                                 row > 0 ? bytes / row : 0));
+    } else {
+      if (static_cast<int64_t>(results[i].size()) != spec.num_bytes()) {
+        return differs;
+      }
+      memory = entry.outputs[i];
+    }
+    std::copy(results[i].begin(), results[i].end(), static_cast<char*>(memory));
+  }
+  return OkStatus();
+}
+
+// Whether the inputs of an operation that has begun are as they were.
+template <typename Operation>
+bool CanRunAgain(const Operation& operation) {
+  const TensorEntry& entry = operation.entry;
+  for (size_t i = 0; i < entry.outputs.size(); ++i) {
+    if (i < entry.inputs.size() && entry.outputs[i] == entry.inputs[i]) {
+      return false;
+    }
+  }
+  return true;
 }
 
 Request CommitRequest(const std::string& group) {
@@ -79,8 +188,17 @@ Status ElasticJob::Enqueue(TensorEntry entry,
   operation->completion = std::move(entry.completion);
   operation->entry = std::move(entry);
   operation->commit_group = std::move(commit_group);
+  if (operation->commit_group == nullptr) {
+    MutexLock lock(mutex_);
+    operation->use = log_.Begin(operation->entry.request->name);
+  }
   Status status = Submit(operation);
-  if (!status.ok()) operation->completion.Disarm();
+  if (status.ok()) return status;
+  operation->completion.Disarm();
+  if (operation->commit_group == nullptr) {
+    MutexLock lock(mutex_);
+    log_.TakeBack(operation->use);
+  }
   return status;
 }
 
@@ -114,7 +232,7 @@ Status ElasticJob::Submit(const OperationPtr& operation) {
     for (void* output : operation->entry.outputs) {
       entry.outputs.push_back(output);
     }
-    entry.allocate = operation->entry.allocate;
+    if (operation->entry.allocate) entry.allocate = AllocateOf(operation);
     entry.completion = Completion(
         [this, operation](const Status& status) { OnEnd(operation, status); });
     Status status = sets->job()->Enqueue(std::move(entry));
@@ -144,6 +262,8 @@ void ElasticJob::OnEnd(const OperationPtr& operation, const Status& status) {
     if (of_step) {
       ledger_.Ended(*operation->commit_group, IsLoss(status));
       if (IsLoss(status)) end = OkStatus();
+    } else if (status.ok()) {
+      log_.Add(operation->use, ResultsOf(*operation));
     }
   }
   operation->completion.Fire(end);
@@ -297,7 +417,16 @@ Status ElasticJob::GoOn(Status cause) {
     options.rendezvous_fd = next.rank == 0 ? listener.fd() : -1;
     options.start_timeout = StartLimit(parts_.options, next.size, tries);
     Result<std::shared_ptr<ProcessSets>> started = StartGeneration(options);
+    Status shared = started.status();
     if (started.ok()) {
+      shared = ShareResults(*(*started)->job());
+      if (!shared.ok()) {
+        (*started)->Shutdown("");
+        MutexLock lock(mutex_);
+        broken_ = OkStatus();  // which is what has just been handled
+      }
+    }
+    if (shared.ok()) {
       options.start_timeout = parts_.options.start_timeout;
       {
         MutexLock lock(mutex_);
@@ -307,7 +436,7 @@ Status ElasticJob::GoOn(Status cause) {
       Resume(std::move(started).value());
       return OkStatus();
     }
-    cause = started.status();
+    cause = shared;
     KR_LOG(kInfo) << "generation " << next.generation
                   << " could not start: " << cause.message();
   }
@@ -316,7 +445,7 @@ Status ElasticJob::GoOn(Status cause) {
 Status ElasticJob::Settle(const NextGeneration& next) {
   std::vector<StepLedger::Answer> answers;
   std::vector<Committed> commits;
-  std::vector<OperationPtr> discarded, torn;
+  std::vector<OperationPtr> discarded;
   {
     MutexLock lock(mutex_);
     KR_ASSIGN_OR_RETURN(answers, ledger_.Settle(next.settled));
@@ -332,18 +461,84 @@ Status ElasticJob::Settle(const NextGeneration& next) {
     discarded.assign(std::make_move_iterator(kept),
                      std::make_move_iterator(waiting_.end()));
     waiting_.erase(kept, waiting_.end());
-    torn.swap(torn_);
   }
   for (const OperationPtr& one : discarded) one->completion.Fire(OkStatus());
-  for (const OperationPtr& one : torn) {
-    one->completion.Fire(AbortedError(
-        one->entry.request->Label() +
-        ": the job has lost a rank while this ran, and goes on without it; "
-        "whether the other ranks have the result is not known"));
-  }
   for (size_t i = 0; i < answers.size(); ++i) {
     if (commits[i]) commits[i](answers[i].committed);
   }
+  return OkStatus();
+}
+
+Status ElasticJob::ShareResults(Runtime& runtime) {
+  std::vector<OperationPtr> pending;
+  std::vector<ResultLog::Use> wanted;
+  {
+    MutexLock lock(mutex_);
+    for (const auto* some : {&waiting_, &torn_}) {
+      for (const OperationPtr& one : *some) {
+        if (one->commit_group != nullptr) continue;
+        pending.push_back(one);
+        wanted.push_back(one->use);
+      }
+    }
+  }
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> lists,
+                      AllgatherStrings(runtime, "results that ranks lack",
+                                       ResultLog::EncodeWanted(wanted)));
+  std::vector<ResultLog::Use> wanted_by_all;
+  for (const std::string& list : lists) {
+    KR_ASSIGN_OR_RETURN(const std::vector<ResultLog::Use> of_one,
+                        ResultLog::DecodeWanted(list));
+    wanted_by_all.insert(wanted_by_all.end(), of_one.begin(), of_one.end());
+  }
+  // All ranks know this.
+  ResultLog::Found found;
+  if (!wanted_by_all.empty()) {
+    std::string own;
+    {
+      MutexLock lock(mutex_);
+      own = log_.EncodeFound(wanted_by_all);
+    }
+    KR_ASSIGN_OR_RETURN(
+        const std::vector<std::string> answers,
+        AllgatherStrings(runtime, "results that ranks have", own));
+    for (const std::string& answer : answers) {
+      KR_RETURN_IF_ERROR(ResultLog::DecodeFound(answer, found));
+    }
+  }
+  // From here on nothing fails: what is given away is given away once.
+  std::vector<std::pair<OperationPtr, Status>> ended;
+  {
+    MutexLock lock(mutex_);
+    for (const OperationPtr& one : pending) {
+      const auto results = found.find(one->use);
+      if (results != found.end()) {
+        const Status given = Give(results->second, *one);
+        if (given.ok()) log_.Add(one->use, results->second);
+        ended.emplace_back(one, given);
+      }
+    }
+    for (const OperationPtr& one : torn_) {
+      if (found.count(one->use) != 0) continue;
+      if (CanRunAgain(*one)) {
+        waiting_.push_back(one);
+      } else {
+        ended.emplace_back(
+            one, AbortedError(
+                     one->entry.request->Label() +
+                     ": the job has lost a rank while this ran, and goes on "
+                     "without it; no rank has the result, and the input was "
+                     "overwritten"));
+      }
+    }
+    torn_.clear();
+    const auto is_over = [&found](const OperationPtr& one) {
+      return one->commit_group == nullptr && found.count(one->use) != 0;
+    };
+    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), is_over),
+                   waiting_.end());
+  }
+  for (const auto& [one, status] : ended) one->completion.Fire(status);
   return OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/rendezvous/membership.h"
 #include "csrc/control/tensor_entry.h"
+#include "csrc/runtime/elastic/result_log.h"
 #include "csrc/runtime/elastic/step_ledger.h"
 #include "csrc/runtime/process_sets.h"
 #include "csrc/runtime/runtime.h"
@@ -76,6 +77,10 @@ class ElasticJob {
     TensorEntry entry;  // without its completion
     Completion completion;
     std::shared_ptr<const std::string> commit_group;
+    // Of an operation of no step.
+    ResultLog::Use use;
+    // Where its results are that it has allocated: memory and bytes.
+    std::vector<std::pair<void*, size_t>> allocated;
   };
   using OperationPtr = std::shared_ptr<Operation>;
   enum class State {
@@ -100,6 +105,8 @@ class ElasticJob {
   // Goes on as the next generation, however often it has to be tried.
   Status GoOn(Status cause) KR_EXCLUDES(mutex_);
   Status Settle(const NextGeneration& next) KR_EXCLUDES(mutex_);
+  // Ends operations of no step with the results that other ranks have.
+  Status ShareResults(Runtime& runtime) KR_EXCLUDES(mutex_);
   void Resume(std::shared_ptr<ProcessSets> sets) KR_EXCLUDES(mutex_);
   void EndAll(const Status& status) KR_EXCLUDES(mutex_);
   // Ends what `kr-elastic` was left to end.
@@ -116,6 +123,7 @@ class ElasticJob {
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
   bool stop_ KR_GUARDED_BY(mutex_) = false;
   StepLedger ledger_ KR_GUARDED_BY(mutex_);
+  ResultLog log_ KR_GUARDED_BY(mutex_);
   std::vector<OperationPtr> waiting_ KR_GUARDED_BY(mutex_);
   // Have begun, and lost their results with a rank.
   std::vector<OperationPtr> torn_ KR_GUARDED_BY(mutex_);

@@ -47,7 +47,8 @@ class Outcome:
 
     Args:
         notes: For each rank that was not killed, its steps: whether committed,
-            the ranks that the sum is of (as bits), and a digest of the weights.
+            the ranks that the sum is of (as bits), a digest of the weights, and
+            a sum after the step, of the ranks as well.
         went_on: Seconds from each kill to the first step that was committed
             after the change.
         discarded: Integer, the steps that were discarded, of one rank.
@@ -112,11 +113,13 @@ class Trainer:
             self._request(f"g{number}".encode(), size)
             for number, size in enumerate(sizes)
         ]
+        # Of no step.
+        self._metric = self._request(b"metric", 1, group=None)
         self._done = c_interface.DONE(self._on_done)
         self._on_commit = c_interface.COMMITTED(self._on_committed)
         self._committed = None
 
-    def _request(self, name, size):
+    def _request(self, name, size, group=_GROUP):
         spec = self._core.spec(c_interface.ALLREDUCE, name)
         dimensions = (ctypes.c_int64 * 1)(size)
         tensor = c_interface.TensorSpec(
@@ -124,7 +127,8 @@ class Trainer:
         )
         spec.reduce_op = c_interface.SUM
         spec.tensors, spec.num_tensors = ctypes.pointer(tensor), 1
-        spec.commit_group, spec.commit_group_bytes = _GROUP, len(_GROUP)
+        if group is not None:
+            spec.commit_group, spec.commit_group_bytes = group, len(group)
         self._kept += [name, dimensions, tensor]
         return self._core.request(spec)
 
@@ -157,12 +161,7 @@ class Trainer:
             gradient = self._gradients[index]
             gradient[:] = 1e-3 * (number % 97) * (index + 1)
             gradient[0] = 1 << self._member
-            inputs = (ctypes.c_void_p * 1)(gradient.ctypes.data)
-            outputs = (ctypes.c_void_p * 1)(self._sums[index].ctypes.data)
-            operation = c_interface.Operation(
-                inputs=inputs, outputs=outputs, done=self._done
-            )
-            self._core.enqueue_request(request, operation)
+            self._submit(request, gradient, self._sums[index])
         self._await()
         self._left = 1
         self._core.commit(_GROUP, self._on_commit)
@@ -173,6 +172,23 @@ class Trainer:
         for weight, total in zip(self.weights, self._sums, strict=True):
             weight += total
         return True, whose
+
+    def metric(self):
+        """Returns a sum over the ranks, that of no step."""
+        value = np.array([1 << self._member], np.float32)
+        total = np.zeros(1, np.float32)
+        self._left = 1
+        self._submit(self._metric, value, total)
+        self._await()
+        return int(total[0])
+
+    def _submit(self, request, values, total):
+        operation = c_interface.Operation(
+            inputs=(ctypes.c_void_p * 1)(values.ctypes.data),
+            outputs=(ctypes.c_void_p * 1)(total.ctypes.data),
+            done=self._done,
+        )
+        self._core.enqueue_request(request, operation)
 
     def digest(self):
         total = 0
@@ -189,7 +205,7 @@ def _run_rank(core, member, sizes, board, pipe):
         counts, whose = trainer.step(number)
         number += 1
         committed += counts
-        notes.append((bool(counts), whose, trainer.digest()))
+        notes.append((bool(counts), whose, trainer.digest(), trainer.metric()))
         board.note(member, committed, whose)
     core.shutdown()
     with os.fdopen(pipe, "w") as out:
@@ -353,7 +369,7 @@ def run(num_ranks, seed, *, survivors=1, pause=0.05, sizes=(3, 1000, 40000)):
     return Outcome(
         notes=notes,
         went_on=went_on,
-        discarded=sum(not counts for counts, _, _ in first),
+        discarded=sum(not note[0] for note in first),
         changes=changes,
     )
 
@@ -367,11 +383,12 @@ def check(outcome, num_ranks):
     members += [
         sum(1 << each for each in change.members) for change in outcome.changes
     ]
-    seen = [whose for counts, whose, _ in all_notes[0] if counts]
     position = 0
-    for whose in seen:
-        while whose != members[position]:
-            position += 1
+    for counts, whose, _, metric in all_notes[0]:
+        # The members never grow again, nor does the metric.
+        for seen in (whose, metric) if counts else (metric,):
+            while seen != members[position]:
+                position += 1
 
 
 def main():
