@@ -42,7 +42,7 @@ Status InitElastic(const Options& options,
   };
   parts.publish = ReplaceProcessSets;
   parts.listen = [] { return Listen("127.0.0.1", 0); };
-  KR_ASSIGN_OR_RETURN(std::shared_ptr<ElasticJob> job,
+  KR_ASSIGN_OR_RETURN(std::unique_ptr<ElasticJob> job,
                       ElasticJob::Start(std::move(parts)));
   KR_RETURN_IF_ERROR(InstallProcessSets(job->sets()));
   KR_RETURN_IF_ERROR(job->Watch());
@@ -56,7 +56,8 @@ Status Init(const std::vector<std::string>& versions,
                       Options::FromEnvironment(settings));
   SetLogLevel(options.log_level);
   SetLogRank(options.size > 1 ? options.rank : -1);
-  if (options.membership_fd >= 0) {
+  // A rank that is alone has no other to lose.
+  if (options.membership_fd >= 0 && options.size > 1) {
     KR_RETURN_IF_ERROR(InitElastic(options, versions));
     AnswerRequestSignals();
     return OkStatus();
@@ -143,16 +144,11 @@ KrStatus* KrInit(const char* const* versions, size_t num_versions,
 }
 
 void KrShutdown(const char* reason) {
-  // That of a process which was forked from a rank is the rank's.
-  if (keras_ring::CheckIsRank().ok()) {
-    if (const auto elastic = keras_ring::CurrentElasticJob()) {
-      keras_ring::TakeProcessSets();
-      keras_ring::SetCurrentElasticJob(nullptr);
-      elastic->Shutdown(reason);
-      return;
-    }
-  }
+  const bool is_rank = keras_ring::CheckIsRank().ok();
   const std::shared_ptr<ProcessSets> sets = keras_ring::TakeProcessSets();
+  keras_ring::ElasticJob* const elastic = keras_ring::CurrentElasticJob();
+  keras_ring::SetCurrentElasticJob(nullptr);
+  if (elastic != nullptr && is_rank) return elastic->Shutdown(reason);
   if (sets != nullptr) sets->Shutdown(reason);
 }
 

@@ -220,7 +220,7 @@ KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
     entry.ready = *ready;
     entry.stream = operation->stream;
   }
-  if (const auto elastic = keras_ring::CurrentElasticJob()) {
+  if (auto* const elastic = keras_ring::CurrentElasticJob()) {
     return ToC(elastic->Enqueue(std::move(entry), request->commit_group));
   }
   return ToC((*runtime)->Enqueue(std::move(entry)));
@@ -235,7 +235,7 @@ KrStatus* KrCommit(const char* group, size_t group_bytes, void* context,
   const auto runtime =
       keras_ring::ProcessRuntimeFor(0, "the commit of " + name);
   if (!runtime.ok()) return ToC(runtime.status());
-  const auto elastic = keras_ring::CurrentElasticJob();
+  auto* const elastic = keras_ring::CurrentElasticJob();
   if (elastic == nullptr) {
     done(context, nullptr, true);
     return nullptr;

@@ -368,7 +368,8 @@ void BackgroundLoop::AbortAtOnce(const Status& cause, int reported_by) {
   // First of all, stops taking entries: code that learns of the end from the
   // executor must see it everywhere.
   Finish(State::kBroken, cause);
-  executor_.Abort(cause);
+  executor_.Abort(options_.status_of_running ? options_.status_of_running(cause)
+                                             : cause);
   broken_.Tell(cause);
   if (options_.broken) options_.broken(cause, std::move(records));
 }

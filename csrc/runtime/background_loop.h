@@ -53,9 +53,10 @@ struct BackgroundLoopOptions {
   // The death watch of this host's ranks. Must outlive the loop. Null: there is
   // none.
   DeathWatch* death_watch = nullptr;
-  // Returns the status of operations that had not begun when the job broke for
-  // this cause. Null: the cause itself.
+  // Return the status of operations that had not begun when the job broke for
+  // this cause, and of those that had. Null: the cause itself.
   std::function<Status(const Status& cause)> status_of_waiting;
+  std::function<Status(const Status& cause)> status_of_running;
 };
 
 class BackgroundLoop {

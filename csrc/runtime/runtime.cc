@@ -205,6 +205,7 @@ Runtime::Runtime(RuntimeDeps deps)
     if (deps_.on_loss.broken) deps_.on_loss.broken(cause);
   };
   options.status_of_waiting = deps_.on_loss.status_of_waiting;
+  options.status_of_running = deps_.on_loss.status_of_running;
   if (deps_.host && deps_.ranks.is_job()) {
     death_watch_ = std::make_unique<DeathWatch>(*deps_.host);
     options.death_watch = death_watch_.get();

@@ -60,6 +60,7 @@ Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 struct LossHandling {
   // See BackgroundLoopOptions.
   std::function<Status(const Status& cause)> status_of_waiting;
+  std::function<Status(const Status& cause)> status_of_running;
   // Called once, by the loop's thread, when the job breaks. Must not block.
   std::function<void(const Status& cause)> broken;
 };

@@ -1,6 +1,8 @@
 """`keras-ring run --elastic`, of programs that do little."""
 
+import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -96,6 +98,21 @@ def test_the_last_rank_may_not_be_lost(tmp_path):
     done = run(tmp_path, "0:KILL 1:KILL", ranks=2)
     assert done.returncode == 128 + signal.SIGKILL
     assert "was killed by SIGKILL" in done.stderr
+
+
+def test_a_program_of_a_rank_is_a_job_of_its_own():
+    # It inherits the variable, but not the socket.
+    own = {"KERAS_RING_MEMBERSHIP_FD": "99", "KERAS_RING_SIZE": "1"}
+    program = "from keras_ring import core; core.init(); print(core.size())"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
 
 
 def test_several_hosts_are_refused():

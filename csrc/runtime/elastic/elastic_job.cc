@@ -1,6 +1,7 @@
 #include "csrc/runtime/elastic/elastic_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "csrc/base/logging.h"
@@ -18,10 +19,12 @@ double StartLimit(const Options& first, int size, int tries) {
   return std::min(limit, first.start_timeout);
 }
 
-// An operation ends with it that had not begun when the job lost a rank. Within
-// this file only.
+// An operation ends with one of these that had not begun when the job lost a
+// rank, or had. They do not leave this file.
 Status NotBegun() { return CancelledError("not begun"); }
+Status Torn() { return CancelledError("torn"); }
 bool IsNotBegun(const Status& status) { return status == NotBegun(); }
+bool IsTorn(const Status& status) { return status == Torn(); }
 
 // Whether the job goes on after it has broken for this cause: a rank was lost.
 // The others are faults of programs, which would be there again.
@@ -66,8 +69,12 @@ std::vector<std::pair<void*, size_t>> MemoryOf(const Operation& operation) {
 template <typename Operation>
 std::optional<ResultLog::Results> ResultsOf(const Operation& operation) {
   if (!IsAlikeOnAll(*operation.entry.request)) return std::nullopt;
+  const std::vector<std::pair<void*, size_t>> all = MemoryOf(operation);
+  size_t total = 0;
+  for (const auto& [memory, bytes] : all) total += bytes;
+  if (total > ResultLog::kMostOfOne) return std::nullopt;
   ResultLog::Results results;
-  for (const auto& [memory, bytes] : MemoryOf(operation)) {
+  for (const auto& [memory, bytes] : all) {
     results.emplace_back(static_cast<const char*>(memory), bytes);
   }
   return results;
@@ -149,8 +156,8 @@ Request CommitRequest(const std::string& group) {
 ElasticJob::ElasticJob(Parts parts)
     : parts_(std::move(parts)), options_(parts_.options) {}
 
-Result<std::shared_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
-  std::shared_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
+Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
+  std::unique_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
                       job->StartGeneration(job->parts_.options));
   job->Resume(std::move(sets));
@@ -177,6 +184,9 @@ Result<std::shared_ptr<ProcessSets>> ElasticJob::StartGeneration(
   LossHandling on_loss;
   on_loss.status_of_waiting = [](const Status& cause) {
     return IsLoss(cause) ? NotBegun() : cause;
+  };
+  on_loss.status_of_running = [](const Status& cause) {
+    return IsLoss(cause) ? Torn() : cause;
   };
   on_loss.broken = [this](const Status& cause) { OnBroken(cause); };
   return parts_.start(options, on_loss);
@@ -255,13 +265,13 @@ void ElasticJob::OnEnd(const OperationPtr& operation, const Status& status) {
       waiting_.push_back(operation);
       return;
     }
-    if (IsLoss(status) && !of_step) {
+    if (IsTorn(status) && !of_step) {
       torn_.push_back(operation);
       return;
     }
     if (of_step) {
-      ledger_.Ended(*operation->commit_group, IsLoss(status));
-      if (IsLoss(status)) end = OkStatus();
+      ledger_.Ended(*operation->commit_group, IsTorn(status));
+      if (IsTorn(status)) end = OkStatus();
     } else if (status.ok()) {
       log_.Add(operation->use, ResultsOf(*operation));
     }
@@ -311,7 +321,7 @@ Status ElasticJob::AskOthers(const std::string& group) {
 
 void ElasticJob::OnAnswer(const std::string& group, const Status& status) {
   // Settled once the ranks that are left have said how far they have come.
-  if (IsNotBegun(status) || IsLoss(status)) return;
+  if (IsNotBegun(status) || IsTorn(status)) return;
   Committed done;
   {
     MutexLock lock(mutex_);
@@ -590,31 +600,22 @@ void ElasticJob::Shutdown(const std::string& reason) {
   if (last != nullptr) last->Shutdown(reason);
   EndAll(UnavailableError("this rank has shut down"));
   FireEnded();
+  MutexLock lock(mutex_);
+  sets_ = nullptr;
 }
 
 namespace {
 
-struct Current {
-  Mutex mutex;
-  std::shared_ptr<ElasticJob> job KR_GUARDED_BY(mutex);
-};
-
-// Leaked, as the slot of the process's job is.
-Current& TheCurrent() {
-  static Current* current = new Current;
-  return *current;
-}
+std::atomic<ElasticJob*> current{nullptr};
 
 }  // namespace
 
-std::shared_ptr<ElasticJob> CurrentElasticJob() {
-  MutexLock lock(TheCurrent().mutex);
-  return TheCurrent().job;
+ElasticJob* CurrentElasticJob() {
+  return current.load(std::memory_order_acquire);
 }
 
-void SetCurrentElasticJob(std::shared_ptr<ElasticJob> job) {
-  MutexLock lock(TheCurrent().mutex);
-  TheCurrent().job = std::move(job);
+void SetCurrentElasticJob(std::unique_ptr<ElasticJob> job) {
+  current.store(job.release(), std::memory_order_release);
 }
 
 }  // namespace keras_ring

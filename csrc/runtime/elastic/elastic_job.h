@@ -47,7 +47,7 @@ class ElasticJob {
   };
 
   // Starts the first generation.
-  static Result<std::shared_ptr<ElasticJob>> Start(Parts parts);
+  static Result<std::unique_ptr<ElasticJob>> Start(Parts parts);
   ~ElasticJob();
   // From now on further ones follow it.
   Status Watch();
@@ -132,9 +132,12 @@ class ElasticJob {
   std::thread thread_;
 };
 
-// The elastic job of this process; null if its job is none.
-std::shared_ptr<ElasticJob> CurrentElasticJob();
-void SetCurrentElasticJob(std::shared_ptr<ElasticJob> job);
+// Returns the elastic job of this process; null if its job is none. It is never
+// destroyed, since a thread of the program may be in a call of it when it shuts
+// down. In the child of a fork it is the parent's.
+ElasticJob* CurrentElasticJob();
+// Null: there is none any more. The one before is kept.
+void SetCurrentElasticJob(std::unique_ptr<ElasticJob> job);
 
 }  // namespace keras_ring
 

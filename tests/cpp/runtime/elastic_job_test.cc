@@ -240,7 +240,7 @@ class ElasticJobTest : public testing::Test {
   }
 
   Launcher launcher_;
-  std::vector<std::shared_ptr<ElasticJob>> jobs_;
+  std::vector<std::unique_ptr<ElasticJob>> jobs_;
 };
 
 TEST_F(ElasticJobTest, WhatHasNotBegunGoesOnAmongThoseWhoAreLeft) {
@@ -340,6 +340,22 @@ TEST_F(ElasticJobTest, AMistakeIsToldToTheProgram) {
     EXPECT_EQ(Await(sum).code(), StatusCode::kFailedPrecondition);
   }
   EXPECT_EQ(Step({0, 1, 2}), 7);
+}
+
+TEST_F(ElasticJobTest, ARankThatLeavesEndsTheJob) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation plain, of_step;
+  ASSERT_TRUE(Enqueue(0, plain, "p", nullptr).ok());
+  ASSERT_TRUE(Enqueue(2, of_step, "g").ok());
+  jobs_[1]->Shutdown("its program has failed");
+  for (FloatOperation* sum : {&plain, &of_step}) {
+    const Status status = Await(*sum);
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_NE(status.message().find("its program has failed"),
+              std::string::npos);
+  }
+  FloatOperation later;
+  EXPECT_EQ(Enqueue(0, later, "p", nullptr).code(), StatusCode::kUnavailable);
 }
 
 TEST_F(ElasticJobTest, ShutsDownWhileItChanges) {
