@@ -28,6 +28,8 @@ const char* StatusCodeName(StatusCode code) {
       return "INTERNAL";
     case StatusCode::kUnavailable:
       return "UNAVAILABLE";
+    case StatusCode::kDataLoss:
+      return "DATA_LOSS";
     case StatusCode::kUnauthenticated:
       return "UNAUTHENTICATED";
   }
@@ -77,6 +79,9 @@ Status InternalError(std::string message) {
 }
 Status UnavailableError(std::string message) {
   return Status(StatusCode::kUnavailable, std::move(message));
+}
+Status DataLossError(std::string message) {
+  return Status(StatusCode::kDataLoss, std::move(message));
 }
 Status UnauthenticatedError(std::string message) {
   return Status(StatusCode::kUnauthenticated, std::move(message));

@@ -25,6 +25,7 @@ enum class StatusCode : int {
   kUnimplemented = 12,
   kInternal = 13,
   kUnavailable = 14,
+  kDataLoss = 15,
   kUnauthenticated = 16,
 };
 
@@ -68,6 +69,7 @@ Status AbortedError(std::string message);
 Status UnimplementedError(std::string message);
 Status InternalError(std::string message);
 Status UnavailableError(std::string message);
+Status DataLossError(std::string message);
 Status UnauthenticatedError(std::string message);
 
 // An errno value as text, "Connection refused (111)"; thread-safe.

@@ -3,6 +3,7 @@
 #ifndef KERAS_RING_CAPI_HANDLES_H_
 #define KERAS_RING_CAPI_HANDLES_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ struct KrRequest {
   std::string label;
   // Null: of no step.
   std::shared_ptr<const std::string> commit_group;
+  // In which the root of a broadcast is counted: see ElasticJob::Enqueue.
+  int64_t generation;
 };
 
 struct KrRuntimeLookup {

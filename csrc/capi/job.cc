@@ -78,6 +78,7 @@ KrTopology TopologyToC(const Topology& topology) {
   result.cross_rank = topology.cross_rank;
   result.cross_size = topology.cross_size;
   result.homogeneous = topology.homogeneous;
+  result.generation = topology.generation;
   return result;
 }
 
@@ -90,6 +91,7 @@ Topology TopologyFromC(const KrTopology& topology) {
   result.cross_rank = topology.cross_rank;
   result.cross_size = topology.cross_size;
   result.homogeneous = topology.homogeneous;
+  result.generation = topology.generation;
   return result;
 }
 

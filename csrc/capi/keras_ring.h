@@ -97,8 +97,13 @@ typedef struct KrRequestSpec {
   int32_t compression; /* KrCompression; for reductions */
   int32_t device;      /* KrDeviceKind: where the tensors are */
   int32_t root;        /* for a broadcast: a rank of the job */
-  double prescale;     /* for reductions: the factor before */
-  double postscale;    /* and after the reduction */
+  /* For a broadcast of an elastic job: the generation (see KrTopology) in which
+   * the root has that rank; -1: the one in which it is submitted. The root
+   * stays the same process when ranks are counted anew. If the job has lost it,
+   * the broadcast ends with ABORTED. */
+  int64_t generation;
+  double prescale;  /* for reductions: the factor before */
+  double postscale; /* and after the reduction */
   /* For an alltoall: the rows for each rank; none: equal shares. */
   const int64_t* splits;
   size_t num_splits;
@@ -213,6 +218,8 @@ typedef struct KrTopology {
   int32_t cross_rank; /* index of this host among those with local_rank */
   int32_t cross_size;
   bool homogeneous; /* every host has the same number of ranks */
+  /* Of an elastic job: grows whenever its ranks are counted anew. */
+  int64_t generation;
 } KrTopology;
 
 /* Replaces a variable of the environment. */

@@ -163,6 +163,7 @@ void KrRequestSpecInit(KrRequestSpec* spec) {
   spec->reduce_op = KR_SUM;
   spec->prescale = 1.0;
   spec->postscale = 1.0;
+  spec->generation = keras_ring::ElasticJob::kPresent;
 }
 
 KrStatus* KrRequestCreate(const KrRequestSpec* spec, KrRequest** request) {
@@ -177,7 +178,8 @@ KrStatus* KrRequestCreate(const KrRequestSpec* spec, KrRequest** request) {
     const Status valid = keras_ring::CheckName(*group);
     if (!valid.ok()) return ToC(valid);
   }
-  *request = new KrRequest{std::move(kept), std::move(label), std::move(group)};
+  *request = new KrRequest{std::move(kept), std::move(label), std::move(group),
+                           spec->generation};
   return nullptr;
 }
 
@@ -221,7 +223,8 @@ KrStatus* KrEnqueue(KrRuntimeLookup* lookup, const KrRequest* request,
     entry.stream = operation->stream;
   }
   if (auto* const elastic = keras_ring::CurrentElasticJob()) {
-    return ToC(elastic->Enqueue(std::move(entry), request->commit_group));
+    return ToC(elastic->Enqueue(std::move(entry), request->commit_group,
+                                request->generation));
   }
   return ToC((*runtime)->Enqueue(std::move(entry)));
 }

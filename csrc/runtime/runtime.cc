@@ -151,6 +151,7 @@ Runtime::Runtime(RuntimeDeps deps)
       topology_(TopologyOf(deps_.host_ids, deps_.options.rank)),
       running_(*deps_.clock, PeerContacts::LongestSleep(
                                  Seconds(deps_.options.heartbeat_timeout))) {
+  topology_.generation = deps_.options.generation;
   const ControlTree tree =
       TreeOfRuntime(deps_.host_ids, deps_.ranks, topology_.rank);
   queue_ = std::make_unique<TensorQueue>([this] { loop_->Wake(); },

@@ -53,6 +53,7 @@ struct Topology {
   int cross_rank = 0;
   int cross_size = 1;
   bool homogeneous = true;  // every host has the same number of ranks
+  int64_t generation = 0;   // of an elastic job: see ElasticJob
 };
 Topology TopologyOf(const std::vector<std::string>& host_ids, int rank);
 

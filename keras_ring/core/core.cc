@@ -216,7 +216,8 @@ std::unique_ptr<Operation> MakeOperation(
     int64_t process_set, std::string name, int32_t kind,
     const std::vector<std::pair<int32_t, std::vector<int64_t>>>& tensors,
     int32_t reduce_op, int32_t compression, int32_t device, int32_t root,
-    double prescale, double postscale, std::vector<int64_t> splits) {
+    int64_t generation, double prescale, double postscale,
+    std::vector<int64_t> splits) {
   Operation::Call call;
   call.name = std::move(name);
   call.kind = kind;
@@ -224,6 +225,7 @@ std::unique_ptr<Operation> MakeOperation(
   call.compression = compression;
   call.device = device;
   call.root = root;
+  call.generation = generation;
   call.prescale = prescale;
   call.postscale = postscale;
   call.splits = std::move(splits);
@@ -334,8 +336,10 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("local_size", &KrTopology::local_size)
       .def_readonly("cross_rank", &KrTopology::cross_rank)
       .def_readonly("cross_size", &KrTopology::cross_size)
-      .def_readonly("homogeneous", &KrTopology::homogeneous);
+      .def_readonly("homogeneous", &KrTopology::homogeneous)
+      .def_readonly("generation", &KrTopology::generation);
   module.def("topology", &Topology);
+  module.def("is_elastic", &KrIsElastic);
 
   py::class_<Memory>(module, "Memory", py::buffer_protocol())
       .def_readonly("rows", &Memory::rows)
@@ -349,7 +353,8 @@ PYBIND11_MODULE(_core, module) {
            py::arg("reduce_op") = int32_t{KR_SUM},
            py::arg("compression") = int32_t{KR_COMPRESSION_NONE},
            py::arg("device") = int32_t{KR_DEVICE_HOST}, py::arg("root") = 0,
-           py::arg("prescale") = 1.0, py::arg("postscale") = 1.0,
+           py::arg("generation") = -1, py::arg("prescale") = 1.0,
+           py::arg("postscale") = 1.0,
            py::arg("splits") = std::vector<int64_t>())
       .def("start", &StartOperation, py::arg("inputs"), py::arg("outputs"),
            py::arg("owner"), py::arg("device_ordinal") = 0,

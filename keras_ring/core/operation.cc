@@ -131,6 +131,7 @@ Operation::Operation(int64_t process_set, const Call& call,
   spec.compression = call.compression;
   spec.device = call.device;
   spec.root = call.root;
+  spec.generation = call.generation;
   spec.prescale = call.prescale;
   spec.postscale = call.postscale;
   spec.splits = call.splits.data();

@@ -38,6 +38,7 @@ class Operation {
     int32_t compression = KR_COMPRESSION_NONE;
     int32_t device = KR_DEVICE_HOST;
     int32_t root = 0;
+    int64_t generation = -1;
     double prescale = 1.0;
     double postscale = 1.0;
     std::vector<int64_t> splits;

@@ -416,13 +416,13 @@ void AddMembership(Corpus& corpus) {
   NextGeneration next;
   next.generation = 8;
   next.rank = 1;
-  next.size = 3;
+  next.members = {0, 300, 2};
   next.host = "127.0.0.1";
   next.port = 4711;
   next.settled = {{"adam", 300, StepOutcome::kCommitted},
                   {"sgd", 0, StepOutcome::kDiscarded}};
   corpus["membership/seed-next"] = EncodeNext(next);
-  next.rank = next.size;
+  next.rank = static_cast<int32_t>(next.members.size());
   corpus["membership/seed-outside"] = EncodeNext(next);
   corpus["membership/seed-end"] = EncodeEnd("all ranks are lost");
 }

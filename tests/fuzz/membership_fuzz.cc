@@ -23,7 +23,8 @@ void CheckNext(std::string_view bytes) {
              next.status().code() == StatusCode::kInternal);
     return;
   }
-  KR_CHECK(next->size >= 1 && next->rank >= 0 && next->rank < next->size);
+  KR_CHECK(next->rank >= 0 &&
+           static_cast<size_t>(next->rank) < next->members.size());
   const std::string encoded = EncodeNext(*next);
   const Result<NextGeneration> again = DecodeNext(encoded);
   KR_CHECK(again.ok());

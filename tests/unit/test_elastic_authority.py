@@ -94,7 +94,9 @@ def test_those_who_live_go_on():
     # Once the last has reported.
     messages = authority.on_report(2, _report(0, 2))
     assert messages == {
-        member: encode_next(NextGeneration(1, rank, 3, "10.0.0.0", 5000))
+        member: encode_next(
+            NextGeneration(1, rank, (0, 2, 3), "10.0.0.0", 5000)
+        )
         for rank, member in enumerate((0, 2, 3))
     }
     assert authority.members == (0, 2, 3)
@@ -110,12 +112,14 @@ def test_the_first_may_die_and_others_while_they_meet():
     assert authority.on_death(1) == {}
     messages = authority.on_report(3, _report(0, 3))
     assert messages.keys() == {2, 3}
-    assert messages[2] == encode_next(NextGeneration(1, 0, 2, "10.0.0.2", 5002))
+    assert messages[2] == encode_next(
+        NextGeneration(1, 0, (2, 3), "10.0.0.2", 5002)
+    )
     # The next generation cannot form: its rank 0 dies.
     authority.on_report(3, _report(1, 3))
     messages = authority.on_death(2)
     assert messages == {
-        3: encode_next(NextGeneration(2, 0, 1, "10.0.0.3", 5003))
+        3: encode_next(NextGeneration(2, 0, (3,), "10.0.0.3", 5003))
     }
     assert authority.on_death(3) == {}
 

@@ -127,7 +127,8 @@ std::string EncodeNext(const NextGeneration& next) {
   writer.Byte(kNext);
   writer.Varint(next.generation);
   writer.Varint(next.rank);
-  writer.Varint(next.size);
+  writer.Varint(next.members.size());
+  for (int32_t member : next.members) writer.Varint(member);
   writer.Text(ShortText(next.host));
   writer.Varint(next.port);
   writer.Varint(next.settled.size());
@@ -158,7 +159,12 @@ Result<NextGeneration> DecodeNext(std::string_view bytes) {
   NextGeneration next;
   next.generation = reader.Varint();
   const uint64_t rank = reader.Varint();
-  const uint64_t size = reader.Varint();
+  next.members.resize(reader.Count(1));
+  for (int32_t& member : next.members) {
+    const uint64_t number = reader.Varint();
+    if (number > INT32_MAX) reader.Fail();
+    member = static_cast<int32_t>(number);
+  }
   next.host = std::string(reader.Text(kMaxText));
   const uint64_t port = reader.Varint();
   next.settled.resize(reader.Count(3));
@@ -169,12 +175,10 @@ Result<NextGeneration> DecodeNext(std::string_view bytes) {
     if (outcome > static_cast<uint8_t>(StepOutcome::kDiscarded)) reader.Fail();
     settled.outcome = static_cast<StepOutcome>(outcome);
   }
-  if (!reader.Finished() || port > UINT16_MAX || size > INT32_MAX ||
-      rank >= size) {
+  if (!reader.Finished() || port > UINT16_MAX || rank >= next.members.size()) {
     return Malformed("generation");
   }
   next.rank = static_cast<int32_t>(rank);
-  next.size = static_cast<int32_t>(size);
   next.port = static_cast<uint16_t>(port);
   return next;
 }

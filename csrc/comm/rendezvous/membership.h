@@ -54,7 +54,8 @@ struct MemberReport {
 struct NextGeneration {
   uint64_t generation = 0;
   int32_t rank = 0;
-  int32_t size = 1;
+  // The ranks that its members had at the start of the job, by their ranks now.
+  std::vector<int32_t> members = {0};
   // Where its rank 0 serves the store.
   std::string host;
   uint16_t port = 0;

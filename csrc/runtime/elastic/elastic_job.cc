@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/logging.h"
@@ -103,7 +104,7 @@ Status Give(const std::optional<ResultLog::Results>& found,
             Operation& operation) {
   const TensorEntry& entry = operation.entry;
   if (!found) {
-    return AbortedError(
+    return DataLossError(
         entry.request->Label() +
         ": the job has lost a rank while this ran, and goes on without it; "
         "other ranks have the result, and cannot give it to this one");
@@ -136,6 +137,8 @@ Status Give(const std::optional<ResultLog::Results>& found,
 template <typename Operation>
 bool CanRunAgain(const Operation& operation) {
   const TensorEntry& entry = operation.entry;
+  // The root does not write, and the others do not read.
+  if (entry.request->kind == RequestKind::kBroadcast) return true;
   for (size_t i = 0; i < entry.outputs.size(); ++i) {
     if (i < entry.inputs.size() && entry.outputs[i] == entry.inputs[i]) {
       return false;
@@ -154,7 +157,11 @@ Request CommitRequest(const std::string& group) {
 }  // namespace
 
 ElasticJob::ElasticJob(Parts parts)
-    : parts_(std::move(parts)), options_(parts_.options) {}
+    : parts_(std::move(parts)), options_(parts_.options) {
+  std::vector<int32_t>& first = members_[options_.generation];
+  first.resize(options_.size);
+  std::iota(first.begin(), first.end(), 0);
+}
 
 Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
   std::unique_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
@@ -193,14 +200,21 @@ Result<std::shared_ptr<ProcessSets>> ElasticJob::StartGeneration(
 }
 
 Status ElasticJob::Enqueue(TensorEntry entry,
-                           std::shared_ptr<const std::string> commit_group) {
+                           std::shared_ptr<const std::string> commit_group,
+                           int64_t generation) {
   auto operation = std::make_shared<Operation>();
   operation->completion = std::move(entry.completion);
   operation->entry = std::move(entry);
   operation->commit_group = std::move(commit_group);
-  if (operation->commit_group == nullptr) {
+  {
     MutexLock lock(mutex_);
-    operation->use = log_.Begin(operation->entry.request->name);
+    const Request& request = *operation->entry.request;
+    operation->root_member =
+        MemberOf(generation == kPresent ? options_.generation : generation,
+                 request.root);
+    if (operation->commit_group == nullptr) {
+      operation->use = log_.Begin(request.name);
+    }
   }
   Status status = Submit(operation);
   if (status.ok()) return status;
@@ -212,9 +226,38 @@ Status ElasticJob::Enqueue(TensorEntry entry,
   return status;
 }
 
+int32_t ElasticJob::MemberOf(int64_t generation, int32_t rank) {
+  const auto members = members_.find(generation);
+  if (members == members_.end() || rank < 0 ||
+      static_cast<size_t>(rank) >= members->second.size()) {
+    return -1;
+  }
+  return members->second[rank];
+}
+
+Result<RequestPtr> ElasticJob::RequestNow(const Operation& operation) {
+  const RequestPtr& request = operation.entry.request;
+  const int32_t root = operation.root_member;
+  // Which is what the job says of a root that there is not.
+  if (request->kind != RequestKind::kBroadcast || root < 0) return request;
+  const std::vector<int32_t>& members = members_.at(options_.generation);
+  const auto found = std::find(members.begin(), members.end(), root);
+  if (found == members.end()) {
+    return AbortedError(
+        request->Label() + ": the job has lost its root, which was rank " +
+        std::to_string(request->root) + ", and no other rank has the values");
+  }
+  const auto rank = static_cast<int32_t>(found - members.begin());
+  if (rank == request->root) return request;
+  auto counted_anew = std::make_shared<Request>(*request);
+  counted_anew->root = rank;
+  return RequestPtr(std::move(counted_anew));
+}
+
 Status ElasticJob::Submit(const OperationPtr& operation) {
   for (;;) {
     std::shared_ptr<ProcessSets> sets;
+    TensorEntry entry;
     {
       MutexLock lock(mutex_);
       if (state_ == State::kEnded) return end_;
@@ -229,10 +272,9 @@ Status ElasticJob::Submit(const OperationPtr& operation) {
         waiting_.push_back(operation);
         return OkStatus();
       }
+      KR_ASSIGN_OR_RETURN(entry.request, RequestNow(*operation));
       sets = sets_;
     }
-    TensorEntry entry;
-    entry.request = operation->entry.request;
     entry.device_ordinal = operation->entry.device_ordinal;
     entry.ready = operation->entry.ready;
     entry.stream = operation->entry.stream;
@@ -420,12 +462,12 @@ Status ElasticJob::GoOn(Status cause) {
     KR_RETURN_IF_ERROR(Settle(next));
     options = parts_.options;
     options.rank = next.rank;
-    options.size = next.size;
+    options.size = static_cast<int>(next.members.size());
     options.generation = static_cast<int64_t>(next.generation);
     options.rendezvous_host = next.host;
     options.rendezvous_port = next.port;
     options.rendezvous_fd = next.rank == 0 ? listener.fd() : -1;
-    options.start_timeout = StartLimit(parts_.options, next.size, tries);
+    options.start_timeout = StartLimit(parts_.options, options.size, tries);
     Result<std::shared_ptr<ProcessSets>> started = StartGeneration(options);
     Status shared = started.status();
     if (started.ok()) {
@@ -441,6 +483,7 @@ Status ElasticJob::GoOn(Status cause) {
       {
         MutexLock lock(mutex_);
         options_ = options;
+        members_[options.generation] = next.members;
       }
       parts_.publish(*started);
       Resume(std::move(started).value());
@@ -534,7 +577,7 @@ Status ElasticJob::ShareResults(Runtime& runtime) {
         waiting_.push_back(one);
       } else {
         ended.emplace_back(
-            one, AbortedError(
+            one, DataLossError(
                      one->entry.request->Label() +
                      ": the job has lost a rank while this ran, and goes on "
                      "without it; no rank has the result, and the input was "
@@ -565,7 +608,12 @@ void ElasticJob::Resume(std::shared_ptr<ProcessSets> sets) {
   }
   for (const OperationPtr& one : waiting) {
     const Status status = Submit(one);
-    if (!status.ok()) one->completion.Fire(status);
+    if (status.ok()) continue;
+    if (one->commit_group == nullptr) {
+      MutexLock lock(mutex_);
+      log_.TakeBack(one->use);
+    }
+    one->completion.Fire(status);
   }
   for (const std::string& group : commits) {
     const Status status = AskOthers(group);

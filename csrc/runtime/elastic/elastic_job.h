@@ -54,12 +54,19 @@ class ElasticJob {
 
   std::shared_ptr<ProcessSets> sets() const KR_EXCLUDES(mutex_);
 
+  // The present generation, whichever that is.
+  static constexpr int64_t kPresent = -1;
+
   // As Runtime::Enqueue. `commit_group`: that of the step that the operation is
   // of; null for one that is of no step. An operation of a step that is
   // discarded ends well, and its results have no meaning.
+  //
+  // `generation`: that in which the root of a broadcast is counted. The root
+  // stays the same process when the ranks are counted anew. kAborted, here or
+  // at the end: the job has lost it, and no other rank has its values.
   Status Enqueue(TensorEntry entry,
-                 std::shared_ptr<const std::string> commit_group)
-      KR_EXCLUDES(mutex_);
+                 std::shared_ptr<const std::string> commit_group,
+                 int64_t generation = kPresent) KR_EXCLUDES(mutex_);
 
   // Asks for the commit of the step of `group` that this rank is in, once all
   // of its operations have ended. `done` is called once: with whether the step
@@ -79,6 +86,8 @@ class ElasticJob {
     std::shared_ptr<const std::string> commit_group;
     // Of an operation of no step.
     ResultLog::Use use;
+    // The root of a broadcast; -1: it has none that there is.
+    int32_t root_member = -1;
     // Where its results are that it has allocated: memory and bytes.
     std::vector<std::pair<void*, size_t>> allocated;
   };
@@ -92,6 +101,10 @@ class ElasticJob {
   explicit ElasticJob(Parts parts);
   Result<std::shared_ptr<ProcessSets>> StartGeneration(const Options& options);
   Status Submit(const OperationPtr& operation) KR_EXCLUDES(mutex_);
+  // The member with a rank of a generation; -1 if there is none.
+  int32_t MemberOf(int64_t generation, int32_t rank) KR_REQUIRES(mutex_);
+  // The request of an operation, with its root counted in this generation.
+  Result<RequestPtr> RequestNow(const Operation& operation) KR_REQUIRES(mutex_);
   void OnEnd(const OperationPtr& operation, const Status& status)
       KR_EXCLUDES(mutex_);
   // Asks the other ranks for a commit that waits in `commits_`.
@@ -119,6 +132,8 @@ class ElasticJob {
   State state_ KR_GUARDED_BY(mutex_) = State::kChanging;
   Status end_ KR_GUARDED_BY(mutex_);       // why there is no next generation
   Options options_ KR_GUARDED_BY(mutex_);  // of the generation
+  // By generation: the members, by their ranks in it.
+  std::map<int64_t, std::vector<int32_t>> members_ KR_GUARDED_BY(mutex_);
   std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
   bool stop_ KR_GUARDED_BY(mutex_) = false;

@@ -149,7 +149,7 @@ class Authority:
                 NextGeneration(
                     change.generation,
                     rank,
-                    len(living),
+                    living,
                     reports[0].host,
                     reports[0].port,
                     settled,

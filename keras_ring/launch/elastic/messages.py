@@ -88,7 +88,7 @@ class NextGeneration:
     Args:
         generation: Integer, the number of the generation.
         rank: Integer, the rank in it.
-        size: Integer, the number of its ranks.
+        members: Tuple of its members, in the order of their ranks.
         host: String, the address where its rank 0 serves the store.
         port: Integer, the port there.
         settled: Tuple of `Settlement`s.
@@ -96,7 +96,7 @@ class NextGeneration:
 
     generation: int
     rank: int
-    size: int
+    members: tuple[int, ...]
     host: str
     port: int
     settled: tuple[Settlement, ...] = ()
@@ -199,7 +199,8 @@ def encode_next(following: NextGeneration) -> bytes:
         bytes([_NEXT]),
         _number(following.generation),
         _number(following.rank),
-        _number(following.size),
+        _number(len(following.members)),
+        *map(_number, following.members),
         _text(following.host),
         _number(following.port),
         _number(len(settled)),

@@ -27,7 +27,7 @@ TEST(Status, EachCodeHasAName) {
         DeadlineExceededError("x"), ResourceExhaustedError("x"),
         FailedPreconditionError("x"), AbortedError("x"),
         UnimplementedError("x"), InternalError("x"), UnavailableError("x"),
-        UnauthenticatedError("x")}) {
+        DataLossError("x"), UnauthenticatedError("x")}) {
     EXPECT_FALSE(status.ok());
     EXPECT_STRNE(StatusCodeName(status.code()), "UNKNOWN");
   }

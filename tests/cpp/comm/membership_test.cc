@@ -29,7 +29,7 @@ NextGeneration ANext() {
   NextGeneration next;
   next.generation = 301;
   next.rank = 2;
-  next.size = 3;
+  next.members = {0, 300, 2};
   next.host = "10.0.0.7";
   next.port = 40000;
   next.settled = {{"adam", 1 << 20, StepOutcome::kDiscarded},
@@ -60,7 +60,7 @@ TEST(MembershipMessages, GenerationsComeAsTheyWere) {
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->generation, sent.generation);
   EXPECT_EQ(got->rank, sent.rank);
-  EXPECT_EQ(got->size, sent.size);
+  EXPECT_EQ(got->members, sent.members);
   EXPECT_EQ(got->host, sent.host);
   EXPECT_EQ(got->port, sent.port);
   ASSERT_EQ(got->settled.size(), sent.settled.size());
@@ -91,7 +91,7 @@ TEST(MembershipMessages, OtherBytesAreErrors) {
   EXPECT_FALSE(DecodeNext(next + "x").ok());
   EXPECT_FALSE(DecodeReport(next).ok());
   NextGeneration outside = ANext();
-  outside.rank = outside.size;
+  outside.rank = static_cast<int32_t>(outside.members.size());
   EXPECT_FALSE(DecodeNext(EncodeNext(outside)).ok());
   std::string unknown = next;
   unknown.back() = 3;  // no outcome

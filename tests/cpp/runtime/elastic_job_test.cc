@@ -128,7 +128,7 @@ class Launcher {
       NextGeneration next;
       next.generation = generation;
       next.rank = static_cast<int32_t>(rank);
-      next.size = static_cast<int32_t>(members.size());
+      next.members.assign(members.begin(), members.end());
       next.settled = {{kGroup, step, outcome}};
       Tell(members[rank], next);
     }
@@ -191,23 +191,42 @@ class ElasticJobTest : public testing::Test {
   Status Enqueue(int member, FloatOperation& sum, const std::string& name,
                  std::shared_ptr<const std::string> group = kGroupName,
                  ReduceOp op = ReduceOp::kSum) {
-    sum.input = {static_cast<float>(1 << member)};
-    sum.output.assign(1, -1.0f);
-    TensorEntry entry;
     Request request;
     request.name = name;
     request.kind = RequestKind::kAllreduce;
     request.op = op;
+    return jobs_[member]->Enqueue(EntryOf(member, sum, request),
+                                  std::move(group));
+  }
+
+  // Enqueues a broadcast, whose root is counted in a generation.
+  Status Broadcast(int member, FloatOperation& operation, int root,
+                   int64_t generation = ElasticJob::kPresent) {
+    Request request;
+    request.name = "b";
+    request.kind = RequestKind::kBroadcast;
+    request.root = root;
+    return jobs_[member]->Enqueue(EntryOf(member, operation, request), nullptr,
+                                  generation);
+  }
+
+  // Each member brings a value of its own.
+  static TensorEntry EntryOf(int member, FloatOperation& operation,
+                             Request request) {
+    operation.input = {static_cast<float>(1 << member)};
+    operation.output.assign(1, -1.0f);
     TensorSpec spec;
     spec.dtype = DType::kFloat32;
     spec.shape = {1};
     request.tensors.push_back(spec);
-    entry.request = std::make_shared<const Request>(request);
-    entry.inputs = {sum.input.data()};
-    entry.outputs = {sum.output.data()};
-    entry.completion = Completion(
-        [&sum](const Status& status) { sum.finished.set_value(status); });
-    return jobs_[member]->Enqueue(std::move(entry), std::move(group));
+    TensorEntry entry;
+    entry.request = std::make_shared<const Request>(std::move(request));
+    entry.inputs = {operation.input.data()};
+    entry.outputs = {operation.output.data()};
+    entry.completion = Completion([&operation](const Status& status) {
+      operation.finished.set_value(status);
+    });
+    return entry;
   }
 
   std::future<Result<bool>> Commit(int member) {
@@ -311,6 +330,50 @@ TEST_F(ElasticJobTest, WhoWaitsForTheCommitIsTold) {
   EXPECT_TRUE(*of_0.get());
   EXPECT_TRUE(*of_2.get());
   EXPECT_EQ(Step({0, 2}), 5);
+}
+
+TEST_F(ElasticJobTest, TheRootOfABroadcastStaysTheSameProcess) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation early, late;
+  ASSERT_TRUE(Broadcast(0, early, 2).ok());
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen, 1);
+  EXPECT_EQ(Step({0, 2}), 5);
+  // It is counted as it was, and as it is now.
+  ASSERT_TRUE(Broadcast(2, late, 2, 0).ok());
+  for (FloatOperation* each : {&early, &late}) {
+    ASSERT_TRUE(Await(*each).ok());
+    EXPECT_EQ(each->output.front(), 4);
+  }
+  FloatOperation of_0, of_2;
+  ASSERT_TRUE(Broadcast(0, of_0, 1).ok());
+  ASSERT_TRUE(Broadcast(2, of_2, 1).ok());
+  for (FloatOperation* each : {&of_0, &of_2}) {
+    ASSERT_TRUE(Await(*each).ok());
+    EXPECT_EQ(each->output.front(), 4);
+  }
+}
+
+TEST_F(ElasticJobTest, ABroadcastWhoseRootIsLostIsAborted) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation waits;
+  ASSERT_TRUE(Broadcast(2, waits, 0).ok());
+  launcher_.CutOff(0, 0);
+  launcher_.AwaitReports({1, 2});
+  launcher_.GoOn(1, {1, 2}, StepOutcome::kOpen, 1);
+  EXPECT_EQ(Await(waits).code(), StatusCode::kAborted);
+  EXPECT_EQ(Step({1, 2}), 6);
+  FloatOperation late;
+  EXPECT_EQ(Broadcast(1, late, 0, 0).code(), StatusCode::kAborted);
+  // Who is rank 0 now has not been meant by either.
+  FloatOperation of_1, of_2;
+  ASSERT_TRUE(Broadcast(1, of_1, 0).ok());
+  ASSERT_TRUE(Broadcast(2, of_2, 0, 1).ok());
+  for (FloatOperation* each : {&of_1, &of_2}) {
+    ASSERT_TRUE(Await(*each).ok());
+    EXPECT_EQ(each->output.front(), 2);
+  }
 }
 
 TEST_F(ElasticJobTest, EndsWithTheReason) {
