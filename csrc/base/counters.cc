@@ -102,6 +102,14 @@ const std::vector<CounterDescription>& DescribeCounters() {
   return rows;
 }
 
+void CarryOver(const Counters& ended, Counters& counters) {
+  for (const CounterDescription& row : DescribeCounters()) {
+    (counters.*row.count) = (ended.*row.count).load(std::memory_order_relaxed);
+  }
+  counters.pending = 0;
+  counters.began_ns = 0;
+}
+
 Counters::Count* FindCounter(Counters& counters, std::string_view name) {
   for (const CounterDescription& row : DescribeCounters()) {
     if (row.name == name) return &(counters.*row.count);

@@ -69,6 +69,9 @@ struct CounterDescription {
 
 // One entry per counter: the source of kr.metrics() and docs/metrics.md.
 const std::vector<CounterDescription>& DescribeCounters();
+// Goes on counting from where another runtime of the same program has ended.
+// Operations that are under way there are not carried over.
+void CarryOver(const Counters& ended, Counters& counters);
 // Returns null if no counter has this name.
 Counters::Count* FindCounter(Counters& counters, std::string_view name);
 

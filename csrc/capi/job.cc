@@ -38,7 +38,9 @@ Status InitElastic(const Options& options,
   parts.start = [versions](const Options& of_generation,
                            const LossHandling& on_loss) {
     SetLogRank(of_generation.rank);
-    return CreateJob(of_generation, versions, ProcessArena(), on_loss);
+    const std::shared_ptr<ProcessSets> before = CurrentProcessSets();
+    return CreateJob(of_generation, versions, ProcessArena(), on_loss,
+                     before ? &before->job()->counters() : nullptr);
   };
   parts.publish = ReplaceProcessSets;
   parts.listen = [] { return Listen("127.0.0.1", 0); };

@@ -161,13 +161,15 @@ Result<RuntimeDeps> ConnectSet(const std::shared_ptr<Runtime>& job,
 
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
-    const std::shared_ptr<Arena>& arena, const LossHandling& on_loss) {
+    const std::shared_ptr<Arena>& arena, const LossHandling& on_loss,
+    const Counters* ended) {
   KR_RETURN_IF_ERROR(CheckCollectiveChoices(options));
   const Deadline deadline = Deadline::AfterSeconds(options.start_timeout);
   RuntimeDeps deps;
   deps.options = options;
   deps.on_loss = on_loss;
   MakeCounters(deps);
+  if (ended != nullptr) CarryOver(*ended, *deps.counters);
   deps.clock = std::make_unique<SystemClock>();
   deps.gpus = std::make_shared<cuda::CudaAccess>(options.cuda_driver);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/counters.h"
 #include "csrc/base/options.h"
 #include "csrc/base/status.h"
 #include "csrc/comm/host/arena.h"
@@ -15,12 +16,13 @@ namespace keras_ring {
 
 // Meets the other ranks and starts, without process sets yet. `versions` are
 // "name=value" lines that must be equal on all ranks, besides the options that
-// must be. `arena`: holds this process's tensors, or null. `on_loss`: of an
-// elastic job. After an error nothing is left behind: the caller may try again.
+// must be. `arena`: holds this process's tensors, or null. Of an elastic job:
+// `on_loss`, and `ended`, the counters of the generation before, or null. After
+// an error nothing is left behind: the caller may try again.
 Result<std::shared_ptr<ProcessSets>> CreateJob(
     const Options& options, const std::vector<std::string>& versions,
     const std::shared_ptr<Arena>& arena = nullptr,
-    const LossHandling& on_loss = {});
+    const LossHandling& on_loss = {}, const Counters* ended = nullptr);
 
 }  // namespace keras_ring
 
