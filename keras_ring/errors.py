@@ -64,6 +64,26 @@ class UnavailableError(CollectiveError):
     code = "UNAVAILABLE"
 
 
+class AbortedError(CollectiveError):
+    """Raised if an elastic job has lost the root of a broadcast.
+
+    No other rank has its values. The ranks that are left may broadcast again,
+    from another root.
+    """
+
+    code = "ABORTED"
+
+
+class DataLossError(CollectiveError):
+    """Raised if an elastic job has lost a rank, and this one its result.
+
+    Ranks that have the result of the collective have gone on, and cannot give
+    it to this one.
+    """
+
+    code = "DATA_LOSS"
+
+
 class LocalUpdateError(KerasRingError):
     """Raised if gradients would be applied that ranks have not exchanged."""
 

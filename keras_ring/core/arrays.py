@@ -205,6 +205,38 @@ def broadcast(
     return _run(Kind.broadcast, name, [array], process_set, root=root_rank)[0]
 
 
+def broadcast_in(
+    generation: Any,
+    array: Array,
+    root_rank: int,
+    name: str,
+    process_set: ProcessSet = global_process_set,
+) -> Array:
+    """Gives every rank the array of a rank of a generation of the job.
+
+    Args:
+        generation: The topology that `root_rank` is counted in.
+        array: As in `broadcast`.
+        root_rank: As in `broadcast`.
+        name: String, the name of the collective.
+        process_set: As in `broadcast`.
+
+    Returns:
+        As `broadcast`.
+
+    Raises:
+        AbortedError: If an elastic job has lost the root.
+    """
+    return _run(
+        Kind.broadcast,
+        name,
+        [array],
+        process_set,
+        root=root_rank,
+        generation=generation.generation,
+    )[0]
+
+
 @described
 def alltoall(
     array: npt.ArrayLike,

@@ -14,6 +14,8 @@ _BY_CODE: dict[str, type[errors.CollectiveError]] = {
         errors.FailedPreconditionError,
         errors.InvalidArgumentError,
         errors.UnavailableError,
+        errors.AbortedError,
+        errors.DataLossError,
     )
 }
 

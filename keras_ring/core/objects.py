@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
@@ -15,6 +16,8 @@ from keras_ring.core.process_sets import ProcessSet, global_process_set
 
 # The length that a rank sends for an object that it could not pickle.
 _NO_PICKLE = -1
+# Of bytes, in front of them.
+_LENGTH = struct.Struct("<q")
 
 
 @takes_horovods("root_rank session name process_set")
@@ -82,35 +85,63 @@ def broadcast_object_fn(
     ```
     """
     require_member(root_rank, process_set)
-    name = name or "broadcast_object"
-    is_root = topology.rank() == root_rank
 
     def broadcast(obj: Any) -> Any:
-        if process_sets.is_alone(process_set):
-            return obj
-        payload, failure = _pickled(obj) if is_root else (b"", None)
-        length = len(payload) if failure is None else _NO_PICKLE
-        length = int(
-            arrays.broadcast(
-                np.array(length, np.int64),
-                root_rank,
-                name=f"{name}/length",
-                process_set=process_set,
-            )
-        )
-        if length == _NO_PICKLE:
-            _raise_no_pickle(failure, [root_rank])
-        if not is_root:
-            payload = bytes(length)
-        received = arrays.broadcast(
-            np.frombuffer(payload, np.uint8),
+        return broadcast_in(
+            topology.topology(),
+            obj,
             root_rank,
-            name=f"{name}/pickle",
-            process_set=process_set,
+            name or "broadcast_object",
+            process_set,
         )
-        return obj if is_root else pickle.loads(received.tobytes())
 
     return broadcast
+
+
+def broadcast_in(
+    generation: Any,
+    obj: Any,
+    root_rank: int,
+    name: str,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives all ranks an object of a rank of a generation of the job.
+
+    An elastic job may lose a rank at any moment, and counts the others anew.
+    So what a caller decides by its rank, and this, need the same generation.
+
+    Args:
+        generation: The topology that `root_rank` is counted in.
+        obj: As in `broadcast_object`.
+        root_rank: As in `broadcast_object`.
+        name: String, the name of the exchange.
+        process_set: As in `broadcast_object`.
+
+    Returns:
+        As `broadcast_object`.
+
+    Raises:
+        AbortedError: If the job has lost the root.
+        RuntimeError: As in `broadcast_object`.
+    """
+    is_root = generation.rank == root_rank
+    if is_root and process_sets.is_alone(process_set):
+        return obj
+
+    def broadcast(array: arrays.Array, part: str) -> arrays.Array:
+        return arrays.broadcast_in(
+            generation, array, root_rank, f"{name}/{part}", process_set
+        )
+
+    payload, failure = _pickled(obj) if is_root else (b"", None)
+    length = len(payload) if failure is None else _NO_PICKLE
+    length = int(broadcast(np.array(length, np.int64), "length"))
+    if length == _NO_PICKLE:
+        _raise_no_pickle(failure, [root_rank])
+    if not is_root:
+        payload = bytes(length)
+    received = broadcast(np.frombuffer(payload, np.uint8), "pickle")
+    return obj if is_root else pickle.loads(received.tobytes())
 
 
 @takes_horovods("session name process_set")
@@ -145,27 +176,52 @@ def allgather_object(
     """
     if process_sets.is_alone(process_set):
         return [obj]
-    name = name or "allgather_object"
     payload, failure = _pickled(obj)
-    length = len(payload) if failure is None else _NO_PICKLE
-    lengths = arrays.allgather(
-        np.array([length], np.int64),
-        name=f"{name}/lengths",
-        process_set=process_set,
+    pickles = allgather_bytes(
+        payload if failure is None else None,
+        f"{name or 'allgather_object'}/pickles",
+        process_set,
     )
-    if _NO_PICKLE in lengths:
-        without = np.flatnonzero(lengths == _NO_PICKLE)
+    without = [index for index, each in enumerate(pickles) if each is None]
+    if without:
         _raise_no_pickle(failure, [process_set.ranks[i] for i in without])
+    return [pickle.loads(each) for each in pickles if each is not None]
+
+
+def allgather_bytes(
+    data: bytes | None,
+    name: str,
+    process_set: ProcessSet = global_process_set,
+) -> list[bytes | None]:
+    """Gives all ranks the bytes of all ranks, by one collective.
+
+    In an elastic job, lengths and bytes of two collectives could be those of
+    other ranks.
+
+    Args:
+        data: Bytes, or `None`, which the others are told.
+        name: String, the name of the collective.
+        process_set: As in `allgather_object`.
+
+    Returns:
+        A list, in the order of the ranks.
+    """
+    length = _NO_PICKLE if data is None else len(data)
+    message = _LENGTH.pack(length) + (data or b"")
     received = arrays.allgather(
-        np.frombuffer(payload, np.uint8),
-        name=f"{name}/pickles",
-        process_set=process_set,
-    )
-    ends = np.cumsum(lengths)
-    return [
-        pickle.loads(received[end - length : end].tobytes())
-        for end, length in zip(ends, lengths, strict=True)
-    ]
+        np.frombuffer(message, np.uint8), name=name, process_set=process_set
+    ).tobytes()
+    found: list[bytes | None] = []
+    at = 0
+    while at < len(received):
+        (length,) = _LENGTH.unpack_from(received, at)
+        at += _LENGTH.size
+        if length == _NO_PICKLE:
+            found.append(None)
+            continue
+        found.append(received[at : at + length])
+        at += length
+    return found
 
 
 def as_bytes(obj: Any) -> bytes | None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from keras_ring.core import topology
-from keras_ring.core.objects import as_bytes, broadcast_object
+from keras_ring.core.arrays import Array
+from keras_ring.core.arrays import broadcast_in as broadcast_array_in
+from keras_ring.core.objects import as_bytes, broadcast_in
+from keras_ring.errors import AbortedError
+
+_Shared = TypeVar("_Shared")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +39,9 @@ def call_on_rank_zero(function: Callable[[], Any], name: str) -> Outcome:
     If rank 0 alone raised an error, the others would wait for it in their next
     collective. So nothing is raised here: all ranks raise the error, or none.
 
+    If an elastic job loses rank 0 before it has told the others, the rank that
+    is rank 0 then calls the function, maybe once more.
+
     Args:
         function: Callable without arguments that rank 0 alone calls.
         name: String, the name of the exchange, the same on all ranks.
@@ -41,11 +49,40 @@ def call_on_rank_zero(function: Callable[[], Any], name: str) -> Outcome:
     Returns:
         An `Outcome`. On rank 0 it has the result and the exception themselves.
     """
-    if topology.rank() > 0:
-        received: Outcome = broadcast_object(None, name=name)
+    return _of_rank_zero(lambda now: _called_in(now, function, name))
+
+
+def array_of_rank_zero(array: Array, name: str) -> Array:
+    """Returns the array that rank 0 has; each rank has one of this shape.
+
+    If an elastic job loses rank 0 meanwhile, it is that of the next rank 0.
+
+    Args:
+        array: A NumPy array.
+        name: String, the name of the exchange, the same on all ranks.
+    """
+    return _of_rank_zero(lambda now: broadcast_array_in(now, array, 0, name))
+
+
+def _of_rank_zero(share: Callable[[Any], _Shared]) -> _Shared:
+    """Calls a function of the topology until rank 0 is not lost meanwhile."""
+    while True:
+        generation = topology.topology()
+        try:
+            return share(generation)
+        except AbortedError:
+            if topology.topology().generation == generation.generation:
+                raise
+
+
+def _called_in(
+    generation: Any, function: Callable[[], Any], name: str
+) -> Outcome:
+    if generation.rank > 0:
+        received: Outcome = broadcast_in(generation, None, 0, name)
         return received
     outcome = _outcome(function)
-    broadcast_object(_that_pickles(outcome), name=name)
+    broadcast_in(generation, _that_pickles(outcome), 0, name)
     return outcome
 
 

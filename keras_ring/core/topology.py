@@ -76,6 +76,11 @@ def is_homogeneous() -> bool:
     return bool(topology().homogeneous)
 
 
+def is_elastic() -> bool:
+    """Returns whether the job goes on without the ranks that it loses."""
+    return bool(native.core().is_elastic())
+
+
 def metrics() -> dict[str, int]:
     """Returns counters and times of this rank's runtime since `init()`.
 

@@ -114,7 +114,6 @@ def test_objects(ring):
     assert ring.names() == [
         "broadcast_object/length",
         "broadcast_object/pickle",
-        "mine/lengths",
         "mine/pickles",
     ]
 

@@ -203,8 +203,8 @@ MUTATIONS = (
     Mutation(
         "rank 0's failure is raised on rank 0 alone",
         "keras_ring/core/rank_zero.py",
-        "    broadcast_object(_that_pickles(outcome), name=name)",
-        "    broadcast_object(Outcome(), name=name)",
+        "    broadcast_in(generation, _that_pickles(outcome), 0, name)",
+        "    broadcast_in(generation, Outcome(), 0, name)",
         tests=(
             "tests/keras/test_saving_on_ranks.py",
             "tests/multiprocess/core",
