@@ -79,6 +79,10 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
         super().on_train_begin(logs)
         self._watch = None
         self._said = time.monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins to show, on the rank that does so."""
         if not self.verbose or one_writer.is_silent(self):
             return
         self._watch = watching.current()
@@ -106,8 +110,12 @@ class Progress(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Begins a bar."""
+        if self._watch is None and topology.is_elastic():
+            # The job may have lost the rank that has shown it until now.
+            self._begin()
         super().on_epoch_begin(epoch, logs)
         self._epoch = None
+        self._num_ranks = trained_by(self.model).size()
 
     def _implements_train_batch_hooks(self) -> bool:
         """Returns `True`: otherwise Keras 2 omits the calls in an epoch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from keras_ring._typing import Callback, Model
 from keras_ring.core import topology
 from keras_ring.keras.fit import one_writer, skipped_batches
 from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes.missed_calls import MissedCalls
 
 
 class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
@@ -20,6 +22,10 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
     Do not use it for a callback that acts on the training, such as
     `EarlyStopping`: the other ranks would not follow.
     The callback must not need other ranks: it must call no collective.
+
+    If an elastic job loses rank 0, the callback goes on at the next one: there,
+    it first gets its parameters, its model, and `on_train_begin` and
+    `on_epoch_begin` of the training and the epoch that have begun.
 
     It is not called for batches that `kr.callbacks.BackupAndRestore` skips:
     the previous run has called it for these.
@@ -42,6 +48,7 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
                 f"{callback!r}"
             )
         self.callback = callback
+        self._missed = MissedCalls()
         # Keras need not wait for hooks that the callback does not implement.
         for name in _HOOKS:
             if not self._has(name):
@@ -67,17 +74,30 @@ class RankZeroOnly(keras.callbacks.Callback):  # type: ignore[misc]
         with one_writer.writing_alone():
             getattr(self.callback, name)(*args, **kwargs)
 
+    def _pass_on(
+        self, name: str, call: Callable[[], None], *, here: bool
+    ) -> None:
+        """Makes a call of the callback, or takes note of it."""
+        if not here:
+            if topology.is_elastic():
+                self._missed.add(name, call)
+            return
+        # None, unless this rank was another one until now.
+        for _, missed in self._missed.take():
+            missed()
+        call()
+
     def set_params(self, params: dict[str, Any] | None) -> None:
         """Passes on the parameters of the training."""
         super().set_params(params)
-        if topology.rank() == 0:
-            self.callback.set_params(params)
+        call = functools.partial(self.callback.set_params, params)
+        self._pass_on("set_params", call, here=topology.rank() == 0)
 
     def set_model(self, model: Model) -> None:
         """Passes on the model."""
         super().set_model(model)
-        if topology.rank() == 0:
-            self.callback.set_model(model)
+        call = functools.partial(self.callback.set_model, model)
+        self._pass_on("set_model", call, here=topology.rank() == 0)
 
 
 def _on_rank_zero(name: str) -> Callable[..., None]:
@@ -85,8 +105,8 @@ def _on_rank_zero(name: str) -> Callable[..., None]:
         of_batch = name.startswith("on_train_batch_")
         if of_batch and skipped_batches.is_skipping(self.model):
             return
-        if self._runs_here():
-            self._run(name, args, kwargs)
+        call = functools.partial(self._run, name, args, kwargs)
+        self._pass_on(name, call, here=self._runs_here())
 
     call.__name__ = name
     call.__doc__ = "Passes it on, on rank 0."

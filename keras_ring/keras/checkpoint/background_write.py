@@ -11,6 +11,7 @@ its threads.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -64,7 +65,19 @@ def wait() -> None:
         return
     what, future = _pending.what, _pending.future
     _pending.what = _pending.future = None
-    on_rank_zero(what, future.result if future else _nothing, "checkpoint/wait")
+
+    def result() -> None:
+        if future is not None:
+            future.result()
+        else:
+            warnings.warn(
+                f"The job has lost the rank that was to {what}: there is this "
+                "checkpoint, or the one before it.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    on_rank_zero(what, result, "checkpoint/wait")
 
 
 def look() -> None:
@@ -93,7 +106,3 @@ def look() -> None:
     budget.agreed(int(periods))
     if anywhere:
         wait()
-
-
-def _nothing() -> None:
-    """Does nothing: the work of the ranks that do not write."""

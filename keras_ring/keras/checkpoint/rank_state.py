@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from keras_ring._typing import Variable
 from keras_ring.core import arrays, topology
+from keras_ring.core.objects import allgather_bytes
+from keras_ring.core.rank_zero import array_of_rank_zero
 from keras_ring.keras.agreement.fingerprints import digest
 from keras_ring.keras.backends import backend
 from keras_ring.keras.model import model_state
@@ -62,7 +64,7 @@ def to_bytes(
     if owned:
         digests = b"".join(digest(variables[index]) for index in owned)
         mine = np.frombuffer(digests, np.uint8).reshape(len(owned), -1)
-        of_rank_0 = arrays.broadcast(mine, root_rank=0, name="checkpoint/owned")
+        of_rank_0 = array_of_rank_zero(mine, "checkpoint/owned")
         for index, differs in zip(
             owned, (mine != of_rank_0).any(axis=1), strict=True
         ):
@@ -95,7 +97,13 @@ def from_bytes(content: bytes) -> Contents | None:
 
 
 def gather(content: bytes) -> list[bytes]:
-    """Returns the bytes of all ranks, by rank, on rank 0; others get none."""
+    """Returns the bytes of all ranks, by rank, on rank 0; others get none.
+
+    In an elastic job all get them, as each may become rank 0.
+    """
+    if topology.is_elastic():
+        everywhere = allgather_bytes(content, "checkpoint/gather")
+        return [each or b"" for each in everywhere]
     rows = [len(content), *[0] * (topology.size() - 1)]
     received, counts = _exchanged(content, rows, "checkpoint/gather")
     if topology.rank() != 0:

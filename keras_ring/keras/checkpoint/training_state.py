@@ -86,7 +86,7 @@ def save(
     )
     state: dict[str, npt.NDArray[Any]] = {}
     description = {
-        "ranks": topology.size(),
+        "ranks": len(rank_files),
         "versions": versions(),
         "progress": progress,
         "optimizers": model_optimizers.trained_indexes(

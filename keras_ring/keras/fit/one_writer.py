@@ -4,7 +4,8 @@ Programs for one process have `keras.callbacks.ModelCheckpoint`, `CSVLogger`,
 `TensorBoard` and the progress bar. Several ranks that train one model would
 write the same files at the same time. So the methods that write do nothing on
 any rank but the lowest of those that train the model. The callbacks still read
-and decide on all ranks. Nothing is sent.
+and decide on all ranks. Nothing is sent. If an elastic job loses that rank, the
+one that takes its place goes on with what it wrote.
 
 After batches that a resumed training skips, nothing is written again either.
 """
@@ -21,6 +22,7 @@ from keras_ring.core import notices, telemetry, topology
 from keras_ring.keras import scope
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, events, hooks, keras, writers
+from keras_ring.keras.lanes.missed_calls import MissedCalls
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.trained_by import trained_by
@@ -39,6 +41,7 @@ _PURPOSE = "one rank writes"
 _RESUMES = "nothing is written again for batches that are passed over"
 _SILENT = "_keras_ring_silent"
 _OTHERS_SILENT = "_keras_ring_others_silent"
+_MISSED = "_keras_ring_missed"
 _EVERY_RANK = "_keras_ring_every_rank"
 
 
@@ -54,8 +57,30 @@ def is_on_every_rank(callback: Callback) -> bool:
 
 
 def is_silent(callback: Callback) -> bool:
-    """Returns whether another rank writes what a callback of `fit` writes."""
-    return bool(getattr(callback, _SILENT, False))
+    """Returns whether another rank writes what a callback of `fit` writes.
+
+    If an elastic job has lost that rank, and this one has its place, the
+    callback goes on here from now on.
+    """
+    if not getattr(callback, _SILENT, False):
+        return False
+    missed = getattr(callback, _MISSED, None)
+    if missed is None or topology.rank() > 0:
+        return True
+    _speaks_from_now_on(callback)
+    writers.go_on(callback, missed)
+    return False
+
+
+def _speaks_from_now_on(callback: Callback) -> None:
+    setattr(callback, _SILENT, False)
+    setattr(callback, _OTHERS_SILENT, topology.size() > 1)
+    setattr(callback, _MISSED, None)
+    if not isinstance(callback, keras.callbacks.ProgbarLogger):
+        notices.warn(
+            f"this rank goes on with what `{type(callback).__name__}` writes: "
+            "the job has lost the rank that wrote it"
+        )
 
 
 def is_writing_alone() -> bool:
@@ -102,7 +127,7 @@ def install() -> None:
 def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_if_meant(self: Callback, *args: Any, **kwargs: Any) -> Any:
-        if not getattr(self, _SILENT, False):
+        if not is_silent(self):
             if write.__name__ not in _SAVES:
                 return write(self, *args, **kwargs)
             alone = getattr(self, _OTHERS_SILENT, False)
@@ -113,6 +138,9 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
                 return write(self, *args, **kwargs)
         if isinstance(self, keras.callbacks.ModelCheckpoint):
             _judge_only(self, *args, **kwargs)
+        elif (missed := getattr(self, _MISSED, None)) is not None:
+            call = functools.partial(write, self, *args, **kwargs)
+            missed.add(write.__name__, call)
         return None
 
     return write_if_meant
@@ -166,12 +194,17 @@ def _decides(
         silent = writer not in (None, topology.rank())
         setattr(self, _SILENT, silent)
         setattr(self, _OTHERS_SILENT, writer is not None and not silent)
+        missed = MissedCalls() if silent and topology.is_elastic() else None
+        setattr(self, _MISSED, missed)
         if not silent:
             return set_model(self, model)
         if name != writers.BAR:
             ranks = trained_by(model).ranks
             _announce(name, ranks[0], ranks[1], len(ranks))
         if writes:
+            if missed is not None:
+                call = functools.partial(set_model, self, model)
+                missed.add("set_model", call)
             return keras.callbacks.Callback.set_model(self, model)
         return set_model(self, model)
 

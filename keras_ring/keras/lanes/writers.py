@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from keras_ring._typing import Callback
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.binding import HookPoint
+from keras_ring.keras.lanes.missed_calls import MissedCalls
 
 # Writes a line, and no file.
 BAR = "ProgbarLogger"
@@ -44,6 +45,36 @@ def sets() -> Iterator[HookPoint]:
     """Yields the `set_model` of each class, which Keras calls first."""
     for writer, _ in _classes():
         yield HookPoint(writer, "set_model")
+
+
+def go_on(callback: Callback, missed: MissedCalls) -> None:
+    """Makes the calls that a callback has missed.
+
+    It goes on with the files that another process has written until now.
+
+    Args:
+        callback: A callback of one of these classes.
+        missed: Its `MissedCalls`.
+    """
+    if isinstance(callback, keras.callbacks.CSVLogger):
+        # Opened for writing, the file would lose its lines.
+        append, callback.append = callback.append, True
+        _make(missed)
+        callback.append = append
+    elif isinstance(callback, keras.callbacks.TensorBoard):
+        batches = missed.ended("on_train_batch_begin")
+        callback._global_test_batch += missed.ended("on_test_batch_begin")
+        for name, call in missed.take():
+            call()
+            if name == "on_train_begin":
+                callback._global_train_batch = batches
+    else:
+        _make(missed)
+
+
+def _make(missed: MissedCalls) -> None:
+    for _, call in missed.take():
+        call()
 
 
 def _classes() -> Iterator[tuple[type, tuple[str, ...] | None]]:
