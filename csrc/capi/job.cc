@@ -130,6 +130,7 @@ Result<int> ReadTopology(const std::string& what, int64_t process_set) {
 }  // namespace
 }  // namespace keras_ring
 
+using ::keras_ring::ElasticJob;
 using ::keras_ring::Options;
 using ::keras_ring::ProcessSets;
 using ::keras_ring::Result;
@@ -164,6 +165,37 @@ KrStatus* KrInitChild(const KrTopology* parent, int64_t parent_pid) {
 bool KrIsInitialized(void) {
   return keras_ring::ProcessRuntime() != nullptr ||
          keras_ring::CurrentParentRank() != nullptr;
+}
+
+KrSteps KrGetSteps(void) {
+  const ElasticJob* const job = keras_ring::CurrentElasticJob();
+  if (job == nullptr) return {};
+  const ElasticJob::Steps steps = job->steps();
+  return {steps.committed, steps.discarded, steps.generation};
+}
+
+KrStatus* KrTell(const char* key, const char* text, size_t text_bytes,
+                 int64_t generation) {
+  ElasticJob* const job = keras_ring::CurrentElasticJob();
+  if (job == nullptr) return nullptr;
+  return ToC(job->Tell(key, std::string(text, text_bytes), generation));
+}
+
+void KrReadTold(const char* key, int64_t after, void* context,
+                void (*visit)(void* context, const KrTold* told)) {
+  const ElasticJob* const job = keras_ring::CurrentElasticJob();
+  if (job == nullptr) return;
+  for (const ElasticJob::Told& told : job->ToldAfter(after, key)) {
+    std::vector<const char*> texts;
+    std::vector<size_t> bytes;
+    for (const std::string& text : told.texts) {
+      texts.push_back(text.data());
+      bytes.push_back(text.size());
+    }
+    const KrTold row = {told.generation, told.members.size(),
+                        told.members.data(), texts.data(), bytes.data()};
+    visit(context, &row);
+  }
 }
 
 bool KrIsElastic(void) { return keras_ring::CurrentElasticJob() != nullptr; }

@@ -208,6 +208,34 @@ KrStatus* KrCommit(const char* group, size_t group_bytes, void* context,
 /* Whether the job of this process is elastic. */
 bool KrIsElastic(void);
 
+/* How the steps of an elastic job have ended on this rank, of all groups. */
+typedef struct KrSteps {
+  uint64_t committed;
+  uint64_t discarded;
+  /* Of the last that was committed: the generation whose shares it has. */
+  int64_t generation;
+} KrSteps;
+/* Zeros, if the job is not elastic. */
+KrSteps KrGetSteps(void);
+
+/* Sets the text about `key` that this rank gives the others when the job goes
+ * on without one of them. `generation`: that of the topology that the caller
+ * has read; ABORTED if it is over. Does nothing if the job is not elastic. */
+KrStatus* KrTell(const char* key, const char* text, size_t text_bytes,
+                 int64_t generation);
+/* What the ranks of a generation told each other when it began. */
+typedef struct KrTold {
+  int64_t generation;
+  /* By rank: the rank at the start of the job, and the text. */
+  size_t num_members;
+  const int32_t* members;
+  const char* const* texts;
+  const size_t* text_bytes;
+} KrTold;
+/* Visits what was told about `key` in the generations after one, in order. */
+void KrReadTold(const char* key, int64_t after, void* context,
+                void (*visit)(void* context, const KrTold* told));
+
 /* --- The job of this process --- */
 
 typedef struct KrTopology {

@@ -204,6 +204,30 @@ void TraceSlice(int32_t phase, const std::string& name, int64_t begin_ns,
   ThrowIfError(KrTraceSlice(phase, name.c_str(), begin_ns, end_ns, value));
 }
 
+py::tuple Steps() {
+  const KrSteps steps = KrGetSteps();
+  return py::make_tuple(steps.committed, steps.discarded, steps.generation);
+}
+
+void Tell(const std::string& key, const std::string& text, int64_t generation) {
+  ThrowIfError(KrTell(key.c_str(), text.data(), text.size(), generation));
+}
+
+// (generation, members, texts) of each.
+py::list Told(const std::string& key, int64_t after) {
+  py::list all;
+  KrReadTold(key.c_str(), after, &all, [](void* list, const KrTold* told) {
+    py::list members, texts;
+    for (size_t i = 0; i < told->num_members; ++i) {
+      members.append(told->members[i]);
+      texts.append(py::bytes(told->texts[i], told->text_bytes[i]));
+    }
+    static_cast<py::list*>(list)->append(
+        py::make_tuple(told->generation, members, texts));
+  });
+  return all;
+}
+
 void Count(const std::string& metric, int64_t amount) {
   ThrowIfError(KrCount(metric.c_str(), amount));
 }
@@ -340,6 +364,10 @@ PYBIND11_MODULE(_core, module) {
       .def_readonly("generation", &KrTopology::generation);
   module.def("topology", &Topology);
   module.def("is_elastic", &KrIsElastic);
+  module.def("steps", &Steps);
+  module.def("tell", &Tell, py::arg("key"), py::arg("text"),
+             py::arg("generation"));
+  module.def("told", &Told, py::arg("key"), py::arg("after"));
 
   py::class_<Memory>(module, "Memory", py::buffer_protocol())
       .def_readonly("rows", &Memory::rows)

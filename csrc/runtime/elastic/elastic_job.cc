@@ -8,6 +8,7 @@
 #include "csrc/base/logging.h"
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
+#include "csrc/base/wire.h"
 #include "csrc/runtime/allgather_strings.h"
 
 namespace keras_ring {
@@ -147,6 +148,30 @@ bool CanRunAgain(const Operation& operation) {
   return true;
 }
 
+std::string EncodeTexts(const std::map<std::string, std::string>& texts) {
+  WireWriter writer;
+  writer.Varint(texts.size());
+  for (const auto& [key, text] : texts) {
+    writer.Text(key);
+    writer.Text(text);
+  }
+  return writer.Take();
+}
+
+Result<std::map<std::string, std::string>> DecodeTexts(std::string_view bytes) {
+  constexpr size_t kMaxText = 1 << 20;
+  WireReader reader(bytes);
+  std::map<std::string, std::string> texts;
+  for (size_t left = reader.Count(2); left > 0; --left) {
+    std::string key(reader.Text(kMaxText));
+    texts[std::move(key)] = std::string(reader.Text(kMaxText));
+  }
+  if (!reader.Finished()) {
+    return InternalError("another rank has told something malformed");
+  }
+  return texts;
+}
+
 Request CommitRequest(const std::string& group) {
   Request request;
   request.name = "commit/" + group;
@@ -161,6 +186,7 @@ ElasticJob::ElasticJob(Parts parts)
   std::vector<int32_t>& first = members_[options_.generation];
   first.resize(options_.size);
   std::iota(first.begin(), first.end(), 0);
+  told_in_ = options_.generation;
 }
 
 Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
@@ -330,6 +356,7 @@ Status ElasticJob::Commit(const std::string& group, Committed done) {
                                   " is asked for twice at once");
     }
     if (!ledger_.Ask(group)) {
+      Count(false, options_.generation);
       ended_.push_back([done = std::move(done)] { done(false); });
       changed_.NotifyAll();
       return OkStatus();
@@ -346,29 +373,51 @@ Status ElasticJob::Commit(const std::string& group, Committed done) {
 
 Status ElasticJob::AskOthers(const std::string& group) {
   std::shared_ptr<ProcessSets> sets;
+  int64_t generation;
   {
     MutexLock lock(mutex_);
     // Resume asks then.
     if (state_ == State::kChanging) return OkStatus();
     if (state_ == State::kEnded) return end_;
     sets = sets_;
+    generation = options_.generation;
   }
   TensorEntry entry;
   entry.request = std::make_shared<const Request>(CommitRequest(group));
-  entry.completion = Completion(
-      [this, group](const Status& status) { OnAnswer(group, status); });
+  entry.completion =
+      Completion([this, group, generation](const Status& status) {
+        OnAnswer(group, generation, status);
+      });
   Status status = sets->job()->Enqueue(std::move(entry));
   return IsNotBegun(status) ? OkStatus() : status;
 }
 
-void ElasticJob::OnAnswer(const std::string& group, const Status& status) {
+void ElasticJob::Count(bool committed, int64_t generation) {
+  if (committed) {
+    ++steps_.committed;
+    steps_.generation = generation;
+  } else {
+    ++steps_.discarded;
+  }
+}
+
+ElasticJob::Steps ElasticJob::steps() const {
+  MutexLock lock(mutex_);
+  return steps_;
+}
+
+void ElasticJob::OnAnswer(const std::string& group, int64_t generation,
+                          const Status& status) {
   // Settled once the ranks that are left have said how far they have come.
   if (IsNotBegun(status) || IsTorn(status)) return;
   Committed done;
   {
     MutexLock lock(mutex_);
     done = TakeCommit(group);
-    if (status.ok()) ledger_.Committed(group);
+    if (status.ok()) {
+      ledger_.Committed(group);
+      Count(true, generation);
+    }
   }
   if (!done) return;
   if (status.ok()) {
@@ -470,8 +519,13 @@ Status ElasticJob::GoOn(Status cause) {
     options.start_timeout = StartLimit(parts_.options, options.size, tries);
     Result<std::shared_ptr<ProcessSets>> started = StartGeneration(options);
     Status shared = started.status();
+    std::vector<std::map<std::string, std::string>> told;
     if (started.ok()) {
-      shared = ShareResults(*(*started)->job());
+      Runtime& runtime = *(*started)->job();
+      auto of_all = TellOthers(runtime, options.generation);
+      shared = of_all.status();
+      if (shared.ok()) shared = ShareResults(runtime);
+      if (shared.ok()) told = std::move(of_all).value();
       if (!shared.ok()) {
         (*started)->Shutdown("");
         MutexLock lock(mutex_);
@@ -484,6 +538,8 @@ Status ElasticJob::GoOn(Status cause) {
         MutexLock lock(mutex_);
         options_ = options;
         members_[options.generation] = next.members;
+        told_[options.generation] = std::move(told);
+        if (told_.size() > kMostTold) told_.erase(told_.begin());
       }
       parts_.publish(*started);
       Resume(std::move(started).value());
@@ -504,6 +560,8 @@ Status ElasticJob::Settle(const NextGeneration& next) {
     KR_ASSIGN_OR_RETURN(answers, ledger_.Settle(next.settled));
     for (const StepLedger::Answer& answer : answers) {
       commits.push_back(TakeCommit(answer.group));
+      // It has the shares of those who have been lost.
+      if (commits.back()) Count(answer.committed, options_.generation);
     }
     const auto kept = std::stable_partition(
         waiting_.begin(), waiting_.end(),
@@ -520,6 +578,51 @@ Status ElasticJob::Settle(const NextGeneration& next) {
     if (commits[i]) commits[i](answers[i].committed);
   }
   return OkStatus();
+}
+
+Status ElasticJob::Tell(const std::string& key, std::string text,
+                        int64_t generation) {
+  MutexLock lock(mutex_);
+  if (generation < told_in_) {
+    return AbortedError("generation " + std::to_string(generation) +
+                        " of the job is over");
+  }
+  to_tell_[key] = std::move(text);
+  return OkStatus();
+}
+
+std::vector<ElasticJob::Told> ElasticJob::ToldAfter(
+    int64_t generation, const std::string& key) const {
+  MutexLock lock(mutex_);
+  std::vector<Told> all;
+  for (auto found = told_.upper_bound(generation); found != told_.end();
+       ++found) {
+    Told& one = all.emplace_back();
+    one.generation = found->first;
+    one.members = members_.at(found->first);
+    for (const auto& of_rank : found->second) {
+      const auto text = of_rank.find(key);
+      one.texts.push_back(text == of_rank.end() ? "" : text->second);
+    }
+  }
+  return all;
+}
+
+Result<std::vector<std::map<std::string, std::string>>> ElasticJob::TellOthers(
+    Runtime& runtime, int64_t generation) {
+  std::string own;
+  {
+    MutexLock lock(mutex_);
+    told_in_ = generation;
+    own = EncodeTexts(to_tell_);
+  }
+  KR_ASSIGN_OR_RETURN(const std::vector<std::string> lists,
+                      AllgatherStrings(runtime, "what ranks tell", own));
+  std::vector<std::map<std::string, std::string>> told;
+  for (const std::string& list : lists) {
+    KR_ASSIGN_OR_RETURN(told.emplace_back(), DecodeTexts(list));
+  }
+  return told;
 }
 
 Status ElasticJob::ShareResults(Runtime& runtime) {
@@ -617,7 +720,7 @@ void ElasticJob::Resume(std::shared_ptr<ProcessSets> sets) {
   }
   for (const std::string& group : commits) {
     const Status status = AskOthers(group);
-    if (!status.ok()) OnAnswer(group, status);
+    if (!status.ok()) OnAnswer(group, ElasticJob::kPresent, status);
   }
 }
 

@@ -75,6 +75,32 @@ class ElasticJob {
   using Committed = std::function<void(const Result<bool>& committed)>;
   Status Commit(const std::string& group, Committed done) KR_EXCLUDES(mutex_);
 
+  // How the steps of this rank have ended, of all groups.
+  struct Steps {
+    uint64_t committed = 0;
+    uint64_t discarded = 0;
+    // Of the last that was committed: the generation whose shares it has.
+    int64_t generation = 0;
+  };
+  Steps steps() const KR_EXCLUDES(mutex_);
+
+  // What the ranks of a generation told each other when it began.
+  struct Told {
+    int64_t generation = 0;
+    std::vector<int32_t> members;
+    std::vector<std::string> texts;  // like members; "" if it had none
+  };
+  // Sets what this rank tells the others about `key` when the next generation
+  // begins. `generation` is the present one for the caller: kAborted if the
+  // ranks have told each other meanwhile, and it is over or about to be.
+  Status Tell(const std::string& key, std::string text, int64_t generation)
+      KR_EXCLUDES(mutex_);
+  // What was told about `key` in the generations after `generation`, in their
+  // order. Only that of the last kMostTold is kept.
+  std::vector<Told> ToldAfter(int64_t generation, const std::string& key) const
+      KR_EXCLUDES(mutex_);
+  static constexpr size_t kMostTold = 64;
+
   // Leaves the job. See Runtime::Shutdown.
   void Shutdown(const std::string& reason) KR_EXCLUDES(mutex_);
 
@@ -109,8 +135,9 @@ class ElasticJob {
       KR_EXCLUDES(mutex_);
   // Asks the other ranks for a commit that waits in `commits_`.
   Status AskOthers(const std::string& group) KR_EXCLUDES(mutex_);
-  void OnAnswer(const std::string& group, const Status& status)
-      KR_EXCLUDES(mutex_);
+  void OnAnswer(const std::string& group, int64_t generation,
+                const Status& status) KR_EXCLUDES(mutex_);
+  void Count(bool committed, int64_t generation) KR_REQUIRES(mutex_);
   Committed TakeCommit(const std::string& group) KR_REQUIRES(mutex_);
   void OnBroken(const Status& cause) KR_EXCLUDES(mutex_);
 
@@ -120,6 +147,9 @@ class ElasticJob {
   Status Settle(const NextGeneration& next) KR_EXCLUDES(mutex_);
   // Ends operations of no step with the results that other ranks have.
   Status ShareResults(Runtime& runtime) KR_EXCLUDES(mutex_);
+  // Tells the others what there is to tell; returns what all have told.
+  Result<std::vector<std::map<std::string, std::string>>> TellOthers(
+      Runtime& runtime, int64_t generation) KR_EXCLUDES(mutex_);
   void Resume(std::shared_ptr<ProcessSets> sets) KR_EXCLUDES(mutex_);
   void EndAll(const Status& status) KR_EXCLUDES(mutex_);
   // Ends what `kr-elastic` was left to end.
@@ -143,6 +173,13 @@ class ElasticJob {
   // Have begun, and lost their results with a rank.
   std::vector<OperationPtr> torn_ KR_GUARDED_BY(mutex_);
   std::map<std::string, Committed> commits_ KR_GUARDED_BY(mutex_);
+  Steps steps_ KR_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> to_tell_ KR_GUARDED_BY(mutex_);
+  // That for which `to_tell_` was read last.
+  int64_t told_in_ KR_GUARDED_BY(mutex_) = 0;
+  // By generation, and by rank in it.
+  std::map<int64_t, std::vector<std::map<std::string, std::string>>> told_
+      KR_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> ended_ KR_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -376,6 +376,70 @@ TEST_F(ElasticJobTest, ABroadcastWhoseRootIsLostIsAborted) {
   }
 }
 
+TEST_F(ElasticJobTest, RanksTellEachOtherWhenTheyGoOn) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  for (int member = 0; member < 3; ++member) {
+    const std::string text = "of " + std::to_string(member);
+    ASSERT_TRUE(jobs_[member]->Tell("batch", "before", 0).ok());
+    ASSERT_TRUE(jobs_[member]->Tell("batch", text, 0).ok());
+    EXPECT_TRUE(jobs_[member]->ToldAfter(-1, "batch").empty());
+  }
+  ASSERT_TRUE(jobs_[2]->Tell("more", std::string("\0x", 2), 0).ok());
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen, 1);
+  EXPECT_EQ(Step({0, 2}), 5);
+  for (int member : {0, 2}) {
+    const std::vector<ElasticJob::Told> told =
+        jobs_[member]->ToldAfter(0, "batch");
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].generation, 1);
+    EXPECT_EQ(told[0].members, (std::vector<int32_t>{0, 2}));
+    EXPECT_EQ(told[0].texts, (std::vector<std::string>{"of 0", "of 2"}));
+    EXPECT_EQ(jobs_[member]->ToldAfter(0, "more")[0].texts,
+              (std::vector<std::string>{"", std::string("\0x", 2)}));
+    EXPECT_TRUE(jobs_[member]->ToldAfter(1, "batch").empty());
+    // Who has read the topology before that must read it again.
+    EXPECT_EQ(jobs_[member]->Tell("batch", "late", 0).code(),
+              StatusCode::kAborted);
+    EXPECT_TRUE(jobs_[member]->Tell("batch", "in time", 1).ok());
+  }
+}
+
+TEST_F(ElasticJobTest, CountsHowStepsEnd) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  EXPECT_EQ(jobs_[0]->steps().committed, 1u);
+  std::vector<FloatOperation> sums(3);
+  for (int member = 0; member < 3; ++member) {
+    ASSERT_TRUE(Enqueue(member, sums[member], "g").ok());
+  }
+  for (FloatOperation& sum : sums) ASSERT_TRUE(Await(sum).ok());
+  std::future<Result<bool>> of_0 = Commit(0), of_2 = Commit(2);
+  launcher_.CutOff(0, 1);
+  launcher_.AwaitReports({0, 2});
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kCommitted, 1);
+  EXPECT_TRUE(*of_0.get());
+  EXPECT_TRUE(*of_2.get());
+  // It has the share of the rank that was lost.
+  EXPECT_EQ(jobs_[2]->steps().committed, 2u);
+  EXPECT_EQ(jobs_[2]->steps().generation, 0);
+  EXPECT_EQ(Step({0, 2}), 5);
+  EXPECT_EQ(jobs_[2]->steps().generation, 1);
+  // One has asked for the commit, the other one has not.
+  FloatOperation last_of_0, last_of_2;
+  ASSERT_TRUE(Enqueue(0, last_of_0, "g").ok());
+  ASSERT_TRUE(Enqueue(2, last_of_2, "g").ok());
+  ASSERT_TRUE(Await(last_of_0).ok());
+  ASSERT_TRUE(Await(last_of_2).ok());
+  of_0 = Commit(0);
+  launcher_.CutOff(1, 1);
+  launcher_.AwaitReports({0});
+  launcher_.GoOn(2, {0}, StepOutcome::kDiscarded, 3);
+  EXPECT_FALSE(*of_0.get());
+  EXPECT_EQ(jobs_[0]->steps().committed, 3u);
+  EXPECT_EQ(jobs_[0]->steps().discarded, 1u);
+}
+
 TEST_F(ElasticJobTest, EndsWithTheReason) {
   EXPECT_EQ(Step({0, 1, 2}), 7);
   FloatOperation waits;

@@ -1,0 +1,75 @@
+"""The generations of an elastic job, and what its ranks tell each other.
+
+While the ranks of the job are the same, they form a generation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_ring import errors
+from keras_ring.core import failures, native
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+    """How the steps of elastic optimizers have ended on this rank.
+
+    Attributes:
+        committed: Integer, the number of steps that count.
+        discarded: Integer, the number of those that no rank has applied.
+        generation: Integer, the generation whose ranks have their shares in
+            the last step that counts.
+    """
+
+    committed: int
+    discarded: int
+    generation: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """The texts that ranks told each other when their generation began.
+
+    Attributes:
+        generation: Integer.
+        members: Tuple of the ranks that its members had at the start of the
+            job, in the order of their present ranks.
+        texts: Tuple of bytes, like `members`; empty if one told nothing.
+    """
+
+    generation: int
+    members: tuple[int, ...]
+    texts: tuple[bytes, ...]
+
+
+def steps() -> Steps:
+    """Returns how the steps of this rank have ended."""
+    return Steps(*native.core().steps())
+
+
+def tell(key: str, text: bytes, generation: int) -> bool:
+    """Sets what this rank tells the others when the next generation begins.
+
+    Args:
+        key: String, what it is about.
+        text: Bytes, in place of those before.
+        generation: Integer, the generation that the caller knows of.
+
+    Returns:
+        Whether that generation was not over yet.
+    """
+    try:
+        with failures.translated():
+            native.core().tell(key, text, generation)
+    except errors.AbortedError:
+        return False
+    return True
+
+
+def told_after(generation: int, key: str) -> list[Told]:
+    """Returns what was told about `key` after a generation, in order."""
+    return [
+        Told(number, tuple(members), tuple(texts))
+        for number, members, texts in native.core().told(key, generation)
+    ]
