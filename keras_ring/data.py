@@ -1,5 +1,5 @@
 """Gives each rank its part of the data."""
 
-from keras_ring.keras.data import shard
+from keras_ring.keras.data import batches, shard
 
-__all__ = ["shard"]
+__all__ = ["batches", "shard"]

@@ -6,13 +6,13 @@ import importlib.util
 import os
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from keras_ring._typing import PyDataset, Structure
-from keras_ring.core import topology
+from keras_ring.core import notices, topology
 from keras_ring.keras.agreement import same_data
 from keras_ring.keras.backends import backend, tf_data
 from keras_ring.keras.data.part_of_rank import (
@@ -134,12 +134,16 @@ def shard(
     records = kr.data.shard(files="train-*.tfrecord", shuffle=10_000)
     model.fit(records.map(parse).batch(32))
     ```
+
+    In an elastic job the part of a rank that is lost is not trained on any
+    more; see `kr.data.batches`.
     """
     if uneven not in ("pad", "drop", "error"):
         raise ValueError(
             '`uneven` must be "pad", "drop" or "error". Received: '
             f"uneven={uneven!r}"
         )
+    _say_what_a_loss_costs()
     if files is None and lengths is not None:
         raise ValueError("`lengths` are those of `files`, which is None.")
     if files is not None or tf_data.is_dataset(dataset):
@@ -176,9 +180,134 @@ def shard(
     return _shard_arrays(dataset, uneven, bool(shuffle), seed, check)
 
 
+def _say_what_a_loss_costs() -> None:
+    if topology.is_elastic():
+        notices.say(
+            "the parts of kr.data.shard are fixed: if this job loses a rank, "
+            "its part is not trained on any more. kr.data.batches deals "
+            "batches out to those who are left."
+        )
+
+
+def batches(
+    data: Any,
+    batch_size: int | None = None,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    uneven: Literal["pad", "drop"] = "pad",
+    check: bool = True,
+) -> Any:
+    """Returns batches that are dealt out anew when an elastic job loses a rank.
+
+    In each step rank `r` of `size` trains on one batch, the `r`-th of the next
+    `size`. When a job of `keras-ring run --elastic` loses a rank, the batches
+    that this rank has not trained on, and those of a step that was discarded,
+    go to the ranks that are left. So each batch of an epoch is trained on once,
+    in a step that counts, whoever is lost and whenever. The parts of
+    `kr.data.shard` are fixed: those of a lost rank are not trained on any more.
+
+    Give the dataset to `fit` as it is, or loop over it. Whoever asks for a
+    batch has to have trained on the one before, by one update of an elastic
+    optimizer: do not add `prefetch`, `map` or `batch` to it. The next batch is
+    read in another thread meanwhile.
+
+    All ranks must pass the same data in the same order, and the same
+    arguments, and must call this function, like a collective.
+
+    Args:
+        data: One of:
+
+            - Arrays or tensors, pandas frames and series, or a tuple, list or
+              dictionary of them, whose first dimensions have one length.
+            - A `keras.utils.PyDataset` with an end.
+        batch_size: Integer, the rows of a batch of arrays; the last one may be
+            smaller. For a `PyDataset`, which has batches, `None`.
+        shuffle: Boolean, whether rows of arrays, or the batches of a
+            `PyDataset`, are shuffled anew in each epoch. The order depends on
+            nothing but `seed` and the number of the epoch. Defaults to
+            `False`.
+        seed: Integer, the seed of the shuffle. Defaults to `0`.
+        uneven: String, what happens in the last step of an epoch, if there is
+            not a batch for each rank: `"pad"`: ranks without one take those
+            from the start of the epoch again. `"drop"`: what is left is not
+            used. Defaults to `"pad"`.
+        check: Boolean, whether arrays of the ranks are compared. Defaults to
+            `True`.
+
+    Returns:
+        A `tf.data.Dataset` of batches of this rank. How many there are in an
+        epoch is not known before its end.
+
+    Raises:
+        TypeError: If `data` is of another kind.
+        ValueError: If an argument is wrong, if the arrays have different
+            lengths, or if ranks were given data that differ.
+
+    Example:
+    ```python
+    data = kr.data.batches((x, y), batch_size=32, shuffle=True)
+    model.fit(data, epochs=10)
+    ```
+    """
+    if uneven not in ("pad", "drop"):
+        raise ValueError(
+            f'`uneven` must be "pad" or "drop". Received: uneven={uneven!r}'
+        )
+    if backend.name() != "tensorflow":
+        raise NotImplementedError(
+            "`kr.data.batches` is a `tf.data.Dataset`, for Keras on "
+            f"TensorFlow. Received: Keras on {backend.name()}"
+        )
+    from keras_ring.keras.data import dealt_batches
+
+    if isinstance(data, compat.Dataset):
+        count = compat.num_batches(data)
+        if count is None or batch_size is not None:
+            raise ValueError(
+                "A `PyDataset` needs an end, and makes its batches itself. "
+                f"Received: {count} batches, batch_size={batch_size}"
+            )
+        made = dealt_batches.of_py_dataset(data, count, shuffle, seed)
+        return dealt_batches.dealt(made, pad=uneven == "pad")
+    leaves, _ = _leaves_of_arrays(data)
+    if batch_size is None or batch_size < 1:
+        raise ValueError(
+            "`batch_size` must be at least 1 for arrays. Received: "
+            f"batch_size={batch_size}"
+        )
+    if check:
+        same_data.require_same_arrays(leaves)
+    made = dealt_batches.of_arrays(data, batch_size, shuffle, seed)
+    return dealt_batches.dealt(made, pad=uneven == "pad")
+
+
 def _shard_arrays(
     arrays: Structure, uneven: Uneven, shuffle: bool, seed: int, check: bool
 ) -> Structure:
+    leaves, length = _leaves_of_arrays(arrays)
+    if check:
+        same_data.require_same_arrays(leaves)
+    total = even_length(length, uneven)
+    if topology.size() == 1 and not shuffle:
+        return arrays
+    order = (
+        np.random.default_rng(seed).permutation(length)
+        if shuffle
+        else np.arange(length)
+    )
+    # `resize` pads by repeating elements from the start.
+    chosen: npt.NDArray[Any] = np.resize(order, total)[
+        topology.rank() :: topology.size()
+    ]
+    part = backend.map_structure(
+        lambda leaf: same_data.take_rows(leaf, chosen), arrays
+    )
+    return remembered(part, "samples", len(chosen), length)
+
+
+def _leaves_of_arrays(arrays: Structure) -> tuple[list[Any], int]:
+    """Returns the arrays in a structure, and their one length."""
     leaves = backend.flatten(arrays)
     for leaf in leaves:
         shape = getattr(leaf, "shape", None)
@@ -203,25 +332,7 @@ def _shard_arrays(
             "All arrays must have the same length. Received arrays of lengths "
             f"{lengths}"
         )
-    if check:
-        same_data.require_same_arrays(leaves)
-    length = lengths[0]
-    total = even_length(length, uneven)
-    if topology.size() == 1 and not shuffle:
-        return arrays
-    order = (
-        np.random.default_rng(seed).permutation(length)
-        if shuffle
-        else np.arange(length)
-    )
-    # `resize` pads by repeating elements from the start.
-    chosen: npt.NDArray[Any] = np.resize(order, total)[
-        topology.rank() :: topology.size()
-    ]
-    part = backend.map_structure(
-        lambda leaf: same_data.take_rows(leaf, chosen), arrays
-    )
-    return remembered(part, "samples", len(chosen), length)
+    return list(leaves), lengths[0]
 
 
 def _shard_py_dataset(

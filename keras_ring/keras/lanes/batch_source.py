@@ -56,6 +56,9 @@ class BatchIterator(Protocol):
     def divide_num_batches(self, parts: int) -> None:
         """Divides the number of batches of an epoch, rounding up."""
 
+    def count_anew(self) -> None:
+        """Makes each epoch end with its data, however many batches that are."""
+
     def num_executed_batches(self) -> int | None:
         """Returns the batches that one pass reads, or `None` if not known."""
 
@@ -80,6 +83,27 @@ class Shortened:
     def get_size(self) -> int:
         """Returns the number of batches; called by Keras 2."""
         return self.num_batches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+
+class CountedAnew:
+    """A data adapter whose epochs may have any number of batches.
+
+    Args:
+        adapter: The data adapter of Keras 3.
+        forget: Function that is called when an epoch begins.
+    """
+
+    def __init__(self, adapter: Any, forget: Callable[[], None]) -> None:
+        self._adapter = adapter
+        self._forget = forget
+
+    def on_epoch_begin(self) -> None:
+        """Is called by Keras before it asks for the number."""
+        self._forget()
+        self._adapter.on_epoch_begin()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)

@@ -99,6 +99,10 @@ class BatchIterator:
             # Keras asks for the size again at each epoch.
             handler._adapter = Shortened(handler._adapter, -(-size // parts))
 
+    def count_anew(self) -> None:
+        # No optimizer of Keras 2 is in an elastic job, so none has others.
+        return
+
     def num_executed_batches(self) -> int | None:
         known = (self._handler._inferred_steps, self.num_batches_of_data)
         return min((n for n in known if n is not None), default=None)

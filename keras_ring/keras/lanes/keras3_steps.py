@@ -28,6 +28,7 @@ from keras_ring._typing import (
 from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import deterministic_random
 from keras_ring.keras.lanes.batch_source import (
+    CountedAnew,
     Shortened,
     Source,
     static_rows,
@@ -115,6 +116,14 @@ class BatchIterator:
             count = -(-count // parts)
             iterator.data_adapter = Shortened(iterator.data_adapter, count)
             iterator._num_batches = count
+
+    def count_anew(self) -> None:
+        iterator = self._iterator
+
+        def forget() -> None:
+            iterator._num_batches = None
+
+        iterator.data_adapter = CountedAnew(iterator.data_adapter, forget)
 
     def num_executed_batches(self) -> int | None:
         """Returns the batches that one pass reads, or `None` if not known.

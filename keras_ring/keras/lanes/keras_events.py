@@ -21,7 +21,9 @@ def notes_iterator(made: Callable[[Any], Any]) -> Around:
         @functools.wraps(init)
         def make(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **kwargs)
-            setattr(self, _MADE, made(self))
+            # Another subscriber may have noted something.
+            if (noted := made(self)) is not None:
+                setattr(self, _MADE, noted)
 
         return make
 

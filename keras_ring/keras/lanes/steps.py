@@ -2,7 +2,7 @@
 
 `steps` is the module for the Keras of the program. It depends on more internals
 of Keras than `compat`, so it is imported only in programs that train by
-`--auto`.
+`--auto`, or on the batches that an elastic job deals out.
 """
 
 from __future__ import annotations
