@@ -122,6 +122,7 @@ TEST(CRequest, ADefaultIsASumByFactorsOfOne) {
   EXPECT_EQ(spec.reduce_op, KR_SUM);
   EXPECT_EQ(spec.prescale, 1.0);
   EXPECT_EQ(spec.postscale, 1.0);
+  EXPECT_EQ(spec.generation, -1);
   EXPECT_EQ(spec.num_tensors, 0u);
 }
 
@@ -222,7 +223,7 @@ TEST(CEnqueue, WithoutAJobIsRefusedAndNeverDone) {
 
 // A program that a rank has started: it knows the rank, and is none.
 TEST(CInitChild, KnowsItsParentAndHasNoPartInTheJob) {
-  const KrTopology parent = {2, 4, 1, 2, 1, 2, true};
+  const KrTopology parent = {2, 4, 1, 2, 1, 2, true, 0};
   ASSERT_EQ(Text(KrInitChild(&parent, 4711)), "OK");
   EXPECT_TRUE(KrIsInitialized());
   KrTopology topology = {};
