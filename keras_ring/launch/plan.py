@@ -77,7 +77,8 @@ class LaunchPlan:
         stdin: Bytes that each rank reads from standard input.
         open_files: Integer, the soft limit of open files of ranks on this host.
             `None` for that of this process.
-        elastic: Boolean, whether the job goes on without ranks that it loses.
+        min_size: Integer, the fewest ranks with which the job goes on after it
+            has lost some. `None` if it ends when it loses any.
         patience: `Patience`, the time limits for ranks and hosts.
     """
 
@@ -105,7 +106,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = ()
     stdin: bytes = field(default=b"", repr=False)
     open_files: int | None = None
-    elastic: bool = False
+    min_size: int | None = None
     patience: Patience = field(default_factory=Patience)
 
 
@@ -132,7 +133,7 @@ def make_plan(
     asked, notes = _asked_size(request, hosts, machine)
     size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
-    if request.elastic and remote:
+    if (request.elastic or request.min_ranks is not None) and remote:
         raise UsageError(
             "--elastic: only the ranks of one host go on without those that"
             " are lost, and these are on several"
@@ -158,7 +159,7 @@ def make_plan(
         flight_directory=flights,
         timeline=timeline,
         metrics=metrics_address(request),
-        elastic=request.elastic,
+        min_size=_min_size(request, size),
         patience=patience,
         notes=notes,
     )
@@ -179,6 +180,19 @@ def _asked_size(
         return None, ()  # as many as they have slots
     size, why = machine.num_ranks()
     return size, (f"-np {asked}: {size} rank{'s' * (size != 1)}, {why}",)
+
+
+def _min_size(request: RunRequest, size: int) -> int | None:
+    """Returns the fewest ranks with which a job goes on."""
+    text = request.min_ranks
+    if text is None:
+        return 1 if request.elastic else None
+    if not text.isdecimal() or not 1 <= int(text) <= size:
+        raise UsageError(
+            f"--min-np {text}: expected a number from 1 to {size}, the number"
+            " of ranks"
+        )
+    return int(text)
 
 
 def _on_this_host(

@@ -46,6 +46,7 @@ class RunRequest:
         time_limits: Values of options such as `--grace-period`, by the names
             of their variables.
         elastic: Whether `--elastic` was given.
+        min_ranks: Value of `--min-np`, or `None`.
         threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -86,6 +87,7 @@ class RunRequest:
     auto_warmup_epochs: str | None = None
     time_limits: Mapping[str, str] = field(default_factory=dict)
     elastic: bool = False
+    min_ranks: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True

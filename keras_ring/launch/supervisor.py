@@ -56,7 +56,9 @@ class Supervisor:
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
         self._members = (
-            Members(plan.size, say, silence=_SILENCE) if plan.elastic else None
+            None
+            if plan.min_size is None
+            else Members(plan.size, say, silence=_SILENCE)
         )
         # Whether a rank has ended since the last `_collect`.
         self._any_ended = False
@@ -183,7 +185,7 @@ class Supervisor:
                 continue
             self._running.remove(process)
             self._events.remove(process)
-            left_behind = self._may_go_on(returncode)
+            others_end = self._why_others_end(process.rank, returncode)
             self._ends.append(
                 RankEnd(
                     rank=process.rank,
@@ -193,13 +195,13 @@ class Supervisor:
                     error=self._job.error(process.rank),
                     stopped=self._ending.begun and not process.ended_first,
                     killed=self._ending.killed,
-                    left_behind=left_behind,
+                    left_behind=not others_end,
                 )
             )
-            if returncode != 0 and not left_behind:
+            if returncode != 0 and others_end:
                 self._ending.on_failure()
                 if self._members is not None:
-                    self._members.end(f"rank {process.rank} has failed")
+                    self._members.end(others_end)
             if self._members is not None:
                 self._members.on_end(process.rank)
 
@@ -216,17 +218,21 @@ class Supervisor:
                 )
                 process.kill()
 
-    def _may_go_on(self, returncode: int) -> bool:
-        """Returns whether the others may go on without a rank that has ended.
+    def _why_others_end(self, rank: int, returncode: int) -> str:
+        """Returns why the others do not go on without a rank that has ended.
 
-        They may if it was killed. A rank that has failed by itself would fail
-        elsewhere, too.
+        They do if it was killed, which is the empty string. A rank that has
+        failed by itself would fail elsewhere, too.
         """
+        least = self._plan.min_size
+        if least is None or returncode >= 0 or self._ending.begun:
+            return f"rank {rank} has failed"
+        left = len(self._running)
+        if left >= least:
+            return ""
         return (
-            self._members is not None
-            and returncode < 0
-            and bool(self._running)
-            and not self._ending.begun
+            f"rank {rank} was killed, and {left} of {self._plan.size} ranks"
+            f" are left, fewer than --min-np {least}"
         )
 
     def _on_signal(self, signum: int) -> None:

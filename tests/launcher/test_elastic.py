@@ -38,10 +38,11 @@ core.shutdown()
 """
 
 
-def run(tmp_path, ends, *, ranks=3, steps=40, **environment):
+def run(tmp_path, ends, *, ranks=3, steps=40, options=(), **environment):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    words = ("run", "--elastic", "-np", str(ranks), "--", sys.executable)
+    elastic = options or ("--elastic",)
+    words = ("run", *elastic, "-np", str(ranks), "--", sys.executable)
     command = Command(*words, str(script), ends, str(steps), **environment)
     done = command.wait()
     assert command.wait_until_gone(5.0) == set()
@@ -113,6 +114,26 @@ def test_a_program_of_a_rank_is_a_job_of_its_own():
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
+
+
+def test_ends_with_fewer_ranks_than_it_is_to_have(tmp_path):
+    done = run(tmp_path, "1:KILL", options=("--min-np", "2"))
+    assert done.returncode == 0
+    assert ends_of(done) == ["0 is 0 of 2", "2 is 1 of 2"]
+    done = run(tmp_path, "1:KILL", options=("--min-np", "3"))
+    assert done.returncode == 128 + signal.SIGKILL
+    assert ends_of(done) == []
+    assert "rank 1 (pid" in done.stderr
+    assert (
+        "rank 1 was killed, and 2 of 3 ranks are left, fewer than --min-np 3"
+    ) in done.stderr
+
+
+@pytest.mark.parametrize("text", ["0", "4", "two"])
+def test_a_number_of_ranks_that_a_job_cannot_have(text):
+    request = RunRequest(command=("true",), num_ranks=3, min_ranks=text)
+    with pytest.raises(UsageError, match=f"--min-np {text}: expected a number"):
+        make_plan(request, {"PATH": "/usr/bin"})
 
 
 def test_several_hosts_are_refused():

@@ -197,6 +197,12 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         " host; under construction)",
     )
     run.add_argument(
+        "--min-np",
+        metavar="N",
+        help="the fewest ranks that --elastic, which this implies, goes on"
+        " with; when fewer are left, the job ends (default: 1)",
+    )
+    run.add_argument(
         "--start-timeout",
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
@@ -365,6 +371,7 @@ def plan_of(
         auto_learning_rate=arguments.scale_learning_rate,
         auto_warmup_epochs=arguments.warmup_epochs,
         elastic=arguments.elastic,
+        min_ranks=arguments.min_np,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
