@@ -336,13 +336,15 @@ def _reduce_and_commit(
     """Reduces gradients, and applies them if the step counts."""
     if _passes(optimizer) > 1:
         raise NotImplementedError(
-            "An elastic job has no accumulation of gradients yet. Received: "
-            f"{_passes(optimizer)} passes per update of {optimizer.name!r}"
+            "An elastic optimizer has no accumulation of gradients yet. "
+            f"Received: {_passes(optimizer)} passes per update of "
+            f"{optimizer.name!r}. Make it distributed with `elastic=False`."
         )
     if local_variables_of(optimizer):
         raise NotImplementedError(
-            "An elastic job has no local variables yet, and variables were "
-            f"registered as local in {optimizer.name!r}"
+            "An elastic optimizer has no local variables yet, and variables "
+            f"were registered as local in {optimizer.name!r}. Make it "
+            "distributed with `elastic=False`."
         )
     names = gradient_names(sources)
     group = names[0]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_ring._typing import Layer, Optimizer, Variable
-from keras_ring.core import reduce_ops
+from keras_ring.core import reduce_ops, topology
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import ProcessSet, global_process_set
@@ -49,7 +49,7 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
     weighted: bool = False,
-    elastic: bool = False,
+    elastic: bool | None = None,
 ) -> Optimizer:
     """Makes an optimizer reduce its gradients over all ranks.
 
@@ -104,7 +104,10 @@ def DistributedOptimizer(
         elastic: Boolean, whether the training goes on without ranks that are
             lost, in a job that `keras-ring run --elastic` has started. Each
             step then counts on all ranks that are left, or on none. Optimizers
-            of Keras 3 on TensorFlow. Defaults to `False`.
+            of Keras 3 on TensorFlow, with one backward pass per update and
+            without local variables. Defaults to `None`, which means: if it can.
+            With `False`, a training in such a job ends with an error if a rank
+            is lost at the wrong moment.
 
     Returns:
         `optimizer`, which now reduces. It has one more method,
@@ -122,6 +125,10 @@ def DistributedOptimizer(
     model.fit(x, y)
     ```
     """
+    if elastic is None:
+        elastic = topology.is_elastic() and _can_be_elastic(
+            optimizer, backward_passes_per_step
+        )
     settings = ReductionSettings(
         op=op,
         compression=compression,
@@ -136,6 +143,14 @@ def DistributedOptimizer(
         elastic=elastic,
     )
     return distribute_optimizer(optimizer, settings)
+
+
+def _can_be_elastic(optimizer: Optimizer, passes: int) -> bool:
+    """Returns whether each update of an optimizer can be an elastic step."""
+    if families.is_v1(optimizer) or families.keras2_of(optimizer):
+        return False
+    adds_up = getattr(optimizer, "gradient_accumulation_steps", None)
+    return backend.name() == "tensorflow" and passes == 1 and not adds_up
 
 
 def distribute_optimizer(
@@ -190,6 +205,8 @@ def PartialDistributedOptimizer(
     )
     ```
     """
+    # An elastic step has no local variables yet.
+    settings.setdefault("elastic", False)
     optimizer = DistributedOptimizer(optimizer, op, **settings)
     if local_layers is not None and not isinstance(local_layers, Iterable):
         local_layers = [local_layers]

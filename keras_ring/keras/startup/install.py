@@ -122,6 +122,9 @@ def _xla_can_compile() -> bool:
     """
     if not topology.is_initialized():
         return True
+    if topology.is_elastic():
+        # It cannot compile whether a step counts.
+        return False
     tensorflow: Any = sys.modules["tensorflow"]
     devices = [
         device.name.removeprefix("/physical_device:")

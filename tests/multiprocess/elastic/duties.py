@@ -170,9 +170,7 @@ def main():
             keras.layers.Dense(1),
         ]
     )
-    optimizer = kr.DistributedOptimizer(
-        keras.optimizers.Adam(1e-2), elastic=True
-    )
+    optimizer = kr.DistributedOptimizer(keras.optimizers.Adam(1e-2))
     model.compile(optimizer, "mse", jit_compile=False)
     draw = np.random.default_rng(0)
     x = draw.normal(size=(_ROWS * size, 4)).astype("float32")
