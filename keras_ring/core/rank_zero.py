@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from keras_ring.core import topology
-from keras_ring.core.arrays import Array
-from keras_ring.core.arrays import broadcast_in as broadcast_array_in
+from keras_ring.core import arrays, topology
 from keras_ring.core.objects import as_bytes, broadcast_in
 from keras_ring.errors import AbortedError
 
@@ -52,7 +50,7 @@ def call_on_rank_zero(function: Callable[[], Any], name: str) -> Outcome:
     return _of_rank_zero(lambda now: _called_in(now, function, name))
 
 
-def array_of_rank_zero(array: Array, name: str) -> Array:
+def array_of_rank_zero(array: arrays.Array, name: str) -> arrays.Array:
     """Returns the array that rank 0 has; each rank has one of this shape.
 
     If an elastic job loses rank 0 meanwhile, it is that of the next rank 0.
@@ -61,7 +59,7 @@ def array_of_rank_zero(array: Array, name: str) -> Array:
         array: A NumPy array.
         name: String, the name of the exchange, the same on all ranks.
     """
-    return _of_rank_zero(lambda now: broadcast_array_in(now, array, 0, name))
+    return _of_rank_zero(lambda now: arrays.broadcast_in(now, array, 0, name))
 
 
 def _of_rank_zero(share: Callable[[Any], _Shared]) -> _Shared:

@@ -8,12 +8,13 @@ and under which name.
 
 import dataclasses
 import inspect
+import types
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from keras_ring.core import arrays, reduce_ops, topology
+from keras_ring.core import arrays, reduce_ops, telemetry, topology
 from keras_ring.core.process_sets import ProcessSet, global_process_set
 from keras_ring.tensorflow import gathers, reduction_calls, reductions
 from keras_ring.tensorflow.compression import Compression
@@ -212,6 +213,18 @@ class EqualRanks:
         self.broadcast(array, root_rank, name=name, process_set=process_set)
         return np.array(array)
 
+    def broadcast_in_array(
+        self,
+        generation,
+        array,
+        root_rank,
+        name,
+        process_set=global_process_set,
+    ):
+        return self.broadcast_array(
+            array, root_rank, name=name, process_set=process_set
+        )
+
     def alltoall_array(
         self, array, splits=None, *, name=None, process_set=global_process_set
     ):
@@ -219,6 +232,11 @@ class EqualRanks:
             np.asarray(array), splits, name=name, process_set=process_set
         )
         return tuple(each.numpy() for each in received)
+
+    def _topology(self):
+        return types.SimpleNamespace(
+            rank=self.rank, size=self.size, generation=0
+        )
 
     def stand_ins(self):
         """Yields the functions it stands in for: module, name, stand-in.
@@ -237,7 +255,7 @@ class EqualRanks:
                 _check_parameters(getattr(module, name), stand_in)
                 yield module, name, stand_in
         names = ("allreduce", "allreduce_group", "allgather", "alltoall")
-        for name in (*names, "broadcast"):
+        for name in (*names, "broadcast", "broadcast_in"):
             stand_in = getattr(self, f"{name}_array")
             _check_parameters(getattr(arrays, name), stand_in)
             yield arrays, name, stand_in
@@ -246,8 +264,11 @@ class EqualRanks:
             ("size", lambda: self.size),
             ("local_size", lambda: self.size),
             ("rank", lambda: self.rank),
+            ("topology", self._topology),
         ):
             yield topology, name, value
+        # There is no runtime that knows.
+        yield telemetry, "is_doing", lambda kind: False
 
 
 def _check_parameters(real, stand_in) -> None:

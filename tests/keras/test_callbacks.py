@@ -1078,8 +1078,10 @@ class TestModelCheckpoint:
         ring.rank = 1
         shared = []
         monkeypatch.setattr(
-            "keras_ring.core.rank_zero.broadcast_object",
-            lambda obj, name: shared.append(obj) or Outcome(result=0.5),
+            "keras_ring.core.rank_zero.broadcast_in",
+            lambda generation, obj, root_rank, name: (
+                shared.append(obj) or Outcome(result=0.5)
+            ),
         )
         callback = ModelCheckpoint(tmp_path / "m.keras", save_best_only=True)
         callback.set_model(make_model("built"))
@@ -1100,8 +1102,8 @@ class TestBackupAndRestore:
         self, ring, monkeypatch, tmp_path, settings, count
     ):
         monkeypatch.setattr(
-            "keras_ring.core.rank_zero.broadcast_object",
-            lambda obj, name: obj,
+            "keras_ring.core.rank_zero.broadcast_in",
+            lambda generation, obj, root_rank, name: obj,
         )
         model = make_model("built")
         backup = BackupAndRestore(

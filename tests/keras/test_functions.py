@@ -132,12 +132,15 @@ def test_an_object_that_does_not_pickle_is_an_error_on_all_ranks(
     # The other side: it is told by the length.
     ring.rank = 1
     monkeypatch.setattr(
-        arrays, "broadcast", lambda *_, **__: np.array(-1, np.int64)
+        arrays, "broadcast_in", lambda *_, **__: np.array(-1, np.int64)
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         broadcast_object(None, root_rank=0)
     monkeypatch.setattr(
-        arrays, "allgather", lambda *_, **__: np.array([-1, 7], np.int64)
+        arrays,
+        "allgather",
+        # Of rank 0, and of a rank with an object of no bytes.
+        lambda *_, **__: np.array([-1, 0], np.int64).view(np.uint8),
     )
     with pytest.raises(RuntimeError, match="object of rank 0 could not"):
         allgather_object(1)
