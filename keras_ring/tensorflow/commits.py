@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,7 +11,7 @@ from keras_ring._typing import Gradient, Tensor
 from keras_ring.tensorflow import libraries, ordering, reduction_calls, xla
 
 
-def commit(group: str, results: Sequence[Gradient]) -> Tensor:
+def committed(group: str, results: Sequence[Gradient]) -> Tensor:
     """Asks whether a step counts, once it has all of its results.
 
     Args:
@@ -29,26 +30,22 @@ def commit(group: str, results: Sequence[Gradient]) -> Tensor:
         if result is not None
     ]
     with tf.control_dependencies(ready):
-        committed = libraries.ops().keras_ring_commit(commit_group=group)
+        answer = libraries.ops().keras_ring_commit(commit_group=group)
     if not tf.executing_eagerly():
-        ordering.run_independently(committed.op)
-    return committed
+        ordering.run_independently(answer.op)
+    return answer
 
 
-def if_committed(
-    group: str, results: Sequence[Gradient], use: Callable[[], None]
-) -> None:
-    """Calls a function that uses the results of a step, if the step counts.
+def use_if(answers: Sequence[Tensor | bool], use: Callable[[], Any]) -> None:
+    """Calls a function that uses the results of steps, if all of them count.
 
     Args:
-        group: String, the commit group of the step.
-        results: The results of its operations.
+        answers: Whether they do: results of `committed`, or booleans.
         use: Function without arguments. In a graph it becomes one branch, and
             must not make variables.
     """
-    committed = commit(group, results)
     if tf.executing_eagerly():
-        if committed:
+        if all(bool(answer) for answer in answers):
             use()
         return
 
@@ -57,4 +54,27 @@ def if_committed(
         return tf.constant(True)
 
     # Automatic control dependencies run it, since it changes variables.
-    tf.cond(committed, used, lambda: tf.constant(False))
+    all_count = tf.reduce_all(tf.stack([*answers]))
+    tf.cond(all_count, used, lambda: tf.constant(False))
+
+
+def zeros_unless(answer: Tensor, results: Sequence[Gradient]) -> list[Gradient]:
+    """Returns the results of a step, or zeros if the step does not count.
+
+    What is left of the results of such a step differs between ranks.
+
+    Args:
+        answer: A result of `committed`.
+        results: Tensors or `None`.
+    """
+    there = [result for result in results if result is not None]
+    chosen = iter(
+        tf.cond(
+            answer,
+            lambda: [tf.identity(each) for each in there],
+            lambda: [tf.zeros_like(each) for each in there],
+        )
+        if there
+        else ()
+    )
+    return [None if result is None else next(chosen) for result in results]

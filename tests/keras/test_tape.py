@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_ring.core import reduce_ops
 from keras_ring.keras.optimizer.tape import DistributedGradientTape
+from keras_ring.tensorflow import commits
 from keras_ring.tensorflow.compression import Compression
 
 
@@ -212,3 +213,56 @@ def test_gradients_of_a_compiled_loop(ring):
     train(tf.constant(3))
     assert float(variable) == -0.5
     assert set(ring.names()) == {"gradient/v"}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_step_that_does_not_count_is_left_out(
+    ring, monkeypatch, compiled, parts
+):
+    counts = tf.Variable([True] * parts)
+    calls = []
+
+    def committed(group, results):
+        calls.append(group)
+        return tf.identity(counts[(len(calls) - 1) % parts])
+
+    monkeypatch.setattr(commits, "committed", committed)
+    weights = [keras.Variable([1.0, 2.0]), keras.Variable([[3.0]])]
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build(weights)
+    state = [*weights, *optimizer.variables]
+
+    def step():
+        total = None
+        for _ in range(parts):
+            with tf.GradientTape() as local:
+                loss = sum(tf.reduce_sum(each * each) for each in weights)
+            tape = DistributedGradientTape(local, elastic=True)
+            gradients = tape.gradient(loss, weights)
+            if total is not None:
+                gradients = [
+                    a + b for a, b in zip(total, gradients, strict=True)
+                ]
+            total = gradients
+        optimizer.apply(total, weights)
+        return total
+
+    if compiled:
+        step = tf.function(step)
+    before = [each.numpy() for each in state]
+    assert all(np.any(each) for each in step())
+    after = [each.numpy() for each in state]
+    assert not any(map(np.array_equal, weights, before))
+    # The last part of a step does not count; then, all do again.
+    counts.assign([True] * (parts - 1) + [False])
+    gradients = step()
+    if parts == 1:
+        assert not any(np.any(each) for each in gradients)
+    for each, value in zip(state, after, strict=True):
+        np.testing.assert_array_equal(each, value)
+    counts.assign([True] * parts)
+    step()
+    assert int(optimizer.iterations) == 2
+    assert not any(map(np.array_equal, weights, after))
+    assert len(set(calls)) == (parts if compiled else 1)

@@ -413,17 +413,22 @@ class Backend(Protocol):
         All of them are started before the first is waited for.
         """
 
-    def if_committed(
-        self,
-        group: str,
-        results: Sequence[Gradient],
-        use: Callable[[], None],
-    ) -> None:
-        """Uses the results of a step of an elastic job, if the step counts.
+    def committed(self, group: str, results: Sequence[Gradient]) -> Tensor:
+        """Returns whether a step of an elastic job counts, a boolean scalar.
 
         Args:
             group: String, the commit group of the step.
-            results: The results of all of its operations.
+            results: The results of all of its operations, or what was computed
+                from them.
+        """
+
+    def use_if(
+        self, answers: Sequence[Tensor | bool], use: Callable[[], Any]
+    ) -> None:
+        """Uses the results of steps, if all of them count.
+
+        Args:
+            answers: Whether they do: results of `committed`, or booleans.
             use: Function without arguments that uses them. Where functions are
                 traced it becomes a branch, and must not make variables.
         """

@@ -368,9 +368,12 @@ def early_reducer(
     return None
 
 
-def if_committed(
-    group: str, results: Sequence[Gradient], use: Callable[[], None]
-) -> None:
+def use_if(answers: Sequence[Tensor | bool], use: Callable[[], Any]) -> None:
+    if all(bool(answer) for answer in answers):
+        use()
+
+
+def committed(group: str, results: Sequence[Gradient]) -> Tensor:
     raise NotImplementedError(
         f"Elastic jobs train with Keras on TensorFlow only, and this is "
         f"{name()}. Received: elastic=True"

@@ -378,7 +378,8 @@ def allreduce_calls(calls: Sequence[ReductionCall]) -> list[list[Tensor]]:
     return reduction_calls.allreduce_calls(calls)
 
 
-if_committed = commits.if_committed
+committed = commits.committed
+use_if = commits.use_if
 
 
 def early_reducer(

@@ -356,7 +356,7 @@ def _reduce_and_commit(
         with reduction_guard.reduced():
             apply(reduced, variables)
 
-    backend.if_committed(group, reduced, use)
+    backend.use_if([backend.committed(group, reduced)], use)
 
 
 def _adds_up_first(optimizer: Optimizer, settings: ReductionSettings) -> bool:

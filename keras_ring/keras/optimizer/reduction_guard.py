@@ -257,6 +257,8 @@ def _compared(
         for gradient, variable in zip(gradients, variables, strict=False)
         if gradient is not None
     ]
+    if answers := tape_marks.answers(updated):
+        update = functools.partial(backend.use_if, answers, update)
     by_whom = tape_marks.reduced_by(updated)
     if by_whom is None:
         return update()

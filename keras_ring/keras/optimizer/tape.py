@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_ring._typing import Gradient, Layer, Structure, Tensor, Variable
-from keras_ring.core import reduce_ops
+from keras_ring.core import reduce_ops, topology
 from keras_ring.core.docstrings import described
 from keras_ring.core.horovod_arguments import takes_horovods
 from keras_ring.core.process_sets import (
@@ -18,6 +18,7 @@ from keras_ring.core.process_sets import (
     global_process_set,
     shares_nothing,
 )
+from keras_ring.keras.backends.which import is_keras2
 from keras_ring.keras.optimizer import (
     initial_values,
     reduction_guard,
@@ -28,8 +29,10 @@ from keras_ring.keras.optimizer.local_variables import LocalVariables
 from keras_ring.keras.optimizer.mixin import distributed_settings
 from keras_ring.keras.optimizer.reduction import (
     ReductionSettings,
+    gradient_names,
     reduce_gradients,
 )
+from keras_ring.tensorflow import commits
 from keras_ring.tensorflow.autograph import do_not_convert
 from keras_ring.tensorflow.compression import Compression, Compressor
 from keras_ring.tensorflow.sparse import map_gradient
@@ -72,6 +75,11 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             works for losses of `keras.losses` that are computed inside of
             `with` this tape; for others, pass the weight to `gradient`.
             Defaults to `False`.
+        elastic: Boolean, whether the training goes on without ranks that are
+            lost, in a job that `keras-ring run --elastic` has started. An
+            optimizer of Keras 3 then leaves out a step that does not count on
+            all ranks that are left; its gradients are zeros on all of them.
+            Defaults to `None`, which means: in such a job.
 
     Example:
     ```python
@@ -100,6 +108,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
         weighted: bool = False,
+        elastic: bool | None = None,
     ) -> None:
         if not isinstance(tape, tf.GradientTape):
             raise TypeError(
@@ -123,6 +132,7 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             process_set=process_set,
             scale_local_gradients=scale_local_gradients,
             weighted=weighted,
+            elastic=_can_be_elastic() if elastic is None else elastic,
         )
         self._weighting = weighted_losses.of_settings(self._settings)
         self._entered = contextlib.ExitStack()
@@ -263,6 +273,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
             if gradient is not None
         ]
+        names = gradient_names(flat_sources)
+        group = self._commit_group(names)
         with initial_values.compared(
             updated,
             self._settings.process_set,
@@ -273,16 +285,30 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
                 flat_gradients,
                 flat_sources,
                 self._settings,
+                names,
                 local=self._local_variables,
+                commit_group=group,
             )
+        committed = None
+        if group:
+            committed = commits.committed(group, reduced)
+            reduced = commits.zeros_unless(committed, reduced)
         tape_marks.mark(
             flat_sources,
             reduced,
             tape_marks.ReducedBy(
                 self._settings.process_set, self._local_variables
             ),
+            committed,
         )
         return tf.nest.pack_sequence_as(gradients, reduced)
+
+    def _commit_group(self, names: Sequence[str]) -> str:
+        """Returns the commit group of the gradients; `""` for none."""
+        settings = self._settings
+        if not names or not settings.elastic:
+            return ""
+        return "" if shares_nothing(settings.process_set) else names[0]
 
     def _check_weight(self, weight: Tensor) -> None:
         knows = getattr(self._weighting, "has_losses", False)
@@ -319,6 +345,15 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
             for gradient in gradients
         ]
+
+
+def _can_be_elastic() -> bool:
+    """Returns whether optimizers can leave out a step of a tape."""
+    return (
+        topology.is_elastic()
+        and not is_keras2()
+        and tf.compat.v1.executing_eagerly_outside_functions()
+    )
 
 
 @takes_horovods(

@@ -42,6 +42,8 @@ class _InFunction:
     def __init__(self) -> None:
         self.is_applied = False
         self.operations: set[str] = set()  # by name; they make gradients
+        # Whether the steps count that were not applied yet.
+        self.answers: list[Tensor] = []
 
 
 class _Marks:
@@ -55,14 +57,27 @@ class _Marks:
         )
         # The last applied gradient, which two optimizers may share.
         self.applied: Callable[[], Gradient] = lambda: None
+        # Whether a step was discarded, in eager execution, before it was
+        # applied.
+        self.is_discarded = False
+        # Those of the gradients that are being applied.
+        self.answers: list[Tensor | bool] = []
 
 
 def mark(
     sources: Sequence[Source],
     gradients: Sequence[Gradient],
     by_whom: ReducedBy | None = None,
+    committed: Tensor | None = None,
 ) -> None:
-    """Records that gradients of the variables among `sources` are reduced."""
+    """Records that gradients of the variables among `sources` are reduced.
+
+    Args:
+        sources: Variables and tensors.
+        gradients: Their gradients, or `None`s.
+        by_whom: The ranks that have reduced them.
+        committed: Boolean scalar, whether the step counts, in an elastic job.
+    """
     function = backend.traced_function()
     for source, gradient in zip(sources, gradients, strict=True):
         if backend.variable_path(source) is None or gradient is None:
@@ -71,9 +86,13 @@ def mark(
         marks.by_whom = by_whom
         if function is None:
             marks.is_reduced = True
+            if committed is not None and not bool(committed):
+                marks.is_discarded = True
             continue
         here = marks.functions.setdefault(function, _InFunction())
         here.operations.update(each.op.name for each in _tensors(gradient))
+        if committed is not None:
+            here.answers.append(committed)
 
 
 def is_marked(variable: Variable, gradient: Gradient) -> bool:
@@ -103,9 +122,25 @@ def use(variable: Variable, gradient: Gradient) -> None:
     if backend.is_eager():
         marks.applied = weakref.ref(gradient)
     marks.is_reduced = False
+    # Of the gradients of an eager step, a traced function knows nothing later.
+    marks.answers = [False] if marks.is_discarded and backend.is_eager() else []
+    marks.is_discarded = False
     for function in _traced():
         if function in marks.functions:
-            marks.functions[function].is_applied = True
+            here = marks.functions[function]
+            here.is_applied = True
+            marks.answers += here.answers
+            here.answers = []
+
+
+def answers(variables: Sequence[Variable]) -> list[Tensor | bool]:
+    """Returns whether the steps count whose gradients are being applied.
+
+    Args:
+        variables: The variables that an optimizer is about to update.
+    """
+    found = {id(each): each for v in variables for each in _of(v).answers}
+    return list(found.values())
 
 
 def comes_from_tape(variable: Variable, gradient: Gradient) -> bool:

@@ -43,7 +43,7 @@ def check(ends, deaths, *, ranks=4, updates):
         assert digests == ends[left[0]][-1]
 
 
-@pytest.mark.parametrize("how", ["loop", "fit", "eager"])
+@pytest.mark.parametrize("how", ["loop", "fit", "eager", "tape"])
 def test_goes_on_without_killed_ranks(how):
     deaths = {0: 0.3, 2: 0.31}
     ends, lines = train(how, 320, deaths)
@@ -70,7 +70,7 @@ def test_deaths_at_any_time(seed):
     draw = random.Random(seed)
     victims = draw.sample(range(4), draw.randint(1, 3))
     deaths = {rank: round(draw.uniform(0, 1.2), 3) for rank in victims}
-    how = draw.choice(["loop", "fit", "eager"])
+    how = draw.choice(["loop", "fit", "eager", "tape", "eager_tape"])
     print(how, deaths, os.getpid())
     ends, _ = train(how, 320, deaths)
     check(ends, deaths, updates=320)

@@ -53,17 +53,20 @@ class _Digests(keras.callbacks.Callback):
         time.sleep(0.002)
 
 
-def _loop(model, optimizer, data, updates, deadly):
+def _loop(model, optimizer, data, updates, deadly, *, how):
     loss = keras.losses.MeanSquaredError()
     x, y = data
 
-    @tf.function
     def step(x, y):
         with tf.GradientTape() as tape:
             value = loss(y, model(x, training=True))
+        if how != "loop":
+            tape = kr.DistributedGradientTape(tape)
         gradients = tape.gradient(value, model.trainable_variables)
         optimizer.apply(gradients, model.trainable_variables)
 
+    if how != "eager_tape":
+        step = tf.function(step)
     digests = []
     for number in range(updates):
         at = number * 8 % _ROWS
@@ -91,7 +94,8 @@ def _fit(model, optimizer, data, updates, deadly, *, eagerly):
 def main():
     """Trains, and prints the digests."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("how", choices=("loop", "fit", "eager"))
+    hows = ("loop", "fit", "eager", "tape", "eager_tape")
+    parser.add_argument("how", choices=hows)
     parser.add_argument("updates", type=int)
     parser.add_argument("deaths", nargs="?", default="")
     options = parser.parse_args()
@@ -113,13 +117,15 @@ def main():
             keras.layers.Dense(1),
         ]
     )
-    optimizer = kr.DistributedOptimizer(
-        keras.optimizers.Adam(1e-2), elastic=True
-    )
+    optimizer = keras.optimizers.Adam(1e-2)
+    if "tape" not in options.how:
+        optimizer = kr.DistributedOptimizer(optimizer, elastic=True)
     kr.broadcast_variables(model.variables, 0)
     data = _data(rank, size)
-    if options.how == "loop":
-        digests = _loop(model, optimizer, data, options.updates, deadly)
+    if options.how not in ("fit", "eager"):
+        digests = _loop(
+            model, optimizer, data, options.updates, deadly, how=options.how
+        )
     else:
         digests = _fit(
             model,
