@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_ring._typing import Dataset, Structure
-from keras_ring.core import generations, topology
+from keras_ring.core import generations, notices, topology
 from keras_ring.keras.agreement import same_data
 from keras_ring.keras.data import epochs
 from keras_ring.keras.data.leases import END, Generation, Leases
@@ -36,24 +36,21 @@ class Batches:
     """Batches of some data, by their numbers.
 
     Args:
-        count: Integer, how many there are.
         read: Function of a number that returns a batch.
         order: Function of the number of an epoch, called when it begins, that
             returns the order of the batches.
-        spec: The `tf.TensorSpec`s of a batch.
+        end: Function without arguments, called when an epoch ends.
     """
 
     def __init__(
         self,
-        count: int,
         read: Callable[[int], Structure],
         order: Callable[[int], Sequence[int]],
-        spec: Structure,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.count = count
         self.read = read
         self.order = order
-        self.spec = spec
+        self.end = end
 
 
 def of_arrays(
@@ -76,7 +73,7 @@ def of_arrays(
             lambda leaf: np.asarray(same_data.take_rows(leaf, chosen)), arrays
         )
 
-    return Batches(len(order(0)), read, order, _spec(read(0)))
+    return Batches(read, order)
 
 
 def of_py_dataset(
@@ -85,6 +82,7 @@ def of_py_dataset(
     """Returns the batches of a `keras.utils.PyDataset`."""
 
     def order(epoch: int) -> Sequence[int]:
+        dataset.on_epoch_begin()
         if not shuffle:
             return range(count)
         draw = np.random.default_rng([seed, epoch])
@@ -93,13 +91,21 @@ def of_py_dataset(
     def read(number: int) -> Structure:
         return tf.nest.map_structure(np.asarray, dataset[number])
 
-    return Batches(count, read, order, _spec(read(0)))
+    return Batches(read, order, dataset.on_epoch_end)
 
 
-def _spec(batch: Structure) -> Structure:
-    return tf.nest.map_structure(
-        lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype), batch
-    )
+def _without_lists(batch: Structure) -> Structure:
+    """Returns a batch as `tf.data` takes it, which makes a tensor of a list."""
+    if isinstance(batch, dict):
+        return {key: _without_lists(part) for key, part in batch.items()}
+    if isinstance(batch, list | tuple):
+        return tuple(map(_without_lists, batch))
+    return batch
+
+
+def _spec(leaf: Any) -> tf.TensorSpec:
+    dtype = tf.convert_to_tensor(leaf[:1]).dtype
+    return tf.TensorSpec((None, *leaf.shape[1:]), dtype)
 
 
 class _Dealer:
@@ -132,7 +138,7 @@ class _Dealer:
         self._read_ahead = None
         self._loop = loop = object()
         while (lease := self._take()) != END:
-            yield self._read(lease)
+            yield _without_lists(self._read(lease))
             if self._loop is not loop:
                 raise RuntimeError(
                     "Two loops read one `kr.data.batches` at once, so it does "
@@ -140,6 +146,7 @@ class _Dealer:
                 )
             self._end_round()
         self._end_round()
+        self._batches.end()
 
     def _take(self) -> int:
         while True:
@@ -156,7 +163,17 @@ class _Dealer:
     def _catch_up(self) -> None:
         after = self._leases.generation.number
         for told in generations.told_after(after, self._key):
-            self._leases.add(_generation(told))
+            generation = _generation(told)
+            self._leases.add(generation)
+            rounds = [number for number, _ in generation.in_hand.values()]
+            if rounds and max(rounds) - min(rounds) > 1:
+                notices.warn_once(
+                    "the job has lost a rank while others were "
+                    f"{max(rounds) - min(rounds)} batches of a "
+                    "`kr.data.batches` apart, so some may be trained on twice, "
+                    "or not at all. It is for loops with one update of an "
+                    "elastic optimizer for each batch."
+                )
 
     def _end_round(self) -> None:
         """Takes note how the step on the last batch has ended."""
@@ -222,8 +239,9 @@ def dealt(batches: Batches, *, pad: bool) -> Dataset:
         pad: Boolean, as in `Leases`.
     """
     dealer = _Dealer(batches, pad=pad)
+    example = _without_lists(batches.read(0))
     dataset = tf.data.Dataset.from_generator(
-        dealer.epoch, output_signature=batches.spec
+        dealer.epoch, output_signature=tf.nest.map_structure(_spec, example)
     )
     options = tf.data.Options()
     # Whoever asks for a batch has trained on the one before.

@@ -1,0 +1,153 @@
+"""Batches that are dealt out, in one process that stands for a rank."""
+
+import contextlib
+import itertools
+import logging
+import types
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_ring.core import generations
+from keras_ring.data import batches
+from keras_ring.keras.data import dealt_batches
+from tests.unit.test_sharded_batches import Numbers
+
+
+@contextlib.contextmanager
+def job(rank, size, **functions):
+    """A job of whose ranks none is lost, unless `functions` say so."""
+    topology = types.SimpleNamespace(rank=rank, size=size, generation=0)
+    functions.setdefault("tell", lambda key, text, generation: True)
+    with (
+        mock.patch("keras_ring.core.topology.topology", lambda: topology),
+        mock.patch.multiple(generations, **functions),
+    ):
+        yield
+
+
+def read(data):
+    return [
+        np.asarray(batch).tolist()
+        for batch in tf.data.Dataset.as_numpy_iterator(data)
+    ]
+
+
+def test_ranks_take_turns():
+    taken = []
+    for rank in range(3):
+        with job(rank, 3):
+            taken.append(read(batches(np.arange(10), 2)))
+    assert taken == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [0, 1]]]
+    with job(2, 3):
+        assert read(batches(np.arange(10), 2, uneven="drop")) == [[4, 5]]
+
+
+@pytest.mark.parametrize("kind", ["rows", "batches"])
+def test_each_epoch_has_an_order_of_its_own(kind):
+    epochs = [[], [], []]
+    for rank in range(2):
+        with job(rank, 2):
+            data = (
+                batches(Numbers(8), shuffle=True, seed=3)
+                if kind == "batches"
+                else batches(np.arange(8), 1, shuffle=True, seed=3)
+            )
+            for epoch in epochs:
+                epoch.append([number for (number,) in read(data)])
+    for epoch in epochs:
+        assert sorted(itertools.chain(*epoch)) == list(range(8))
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_a_dataset_is_told_of_epochs():
+    numbers = Numbers(4)
+    with job(0, 2):
+        data = batches(numbers)
+        for _ in range(3):
+            assert read(data) == [[0], [2]]
+    assert numbers.epochs == [3, 3]
+
+
+def test_structures():
+    lists = ([np.arange(4), np.arange(4.0)], {"y": np.array(["a"] * 4)})
+    with job(0, 1):
+        ((x, z), y), _ = batches(lists, 2)
+    assert x.numpy().tolist() == [0, 1]
+    assert z.numpy().tolist() == [0.0, 1.0]
+    assert y["y"].numpy().tolist() == [b"a", b"a"]
+
+
+def test_what_is_given_up_is_dealt_out_again():
+    """Rank 1 of 2 is lost while this rank trains on its first batch."""
+    told = []
+    steps = [generations.Steps(0, 0, 0)]
+    held = {}
+
+    def tell(key, text, generation):
+        held[generation] = text
+        return generation == len(told)
+
+    with job(
+        0,
+        2,
+        tell=tell,
+        told_after=lambda after, key: [
+            each for each in told if each.generation > after
+        ],
+        steps=lambda: steps[-1],
+    ):
+        taken = iter(batches(np.arange(5), 1))
+        assert next(taken).numpy() == [0]
+        told.append(generations.Told(1, (0,), (held[0],)))
+        # The step counts without the share of rank 1.
+        steps.append(generations.Steps(1, 0, 1))
+        assert next(taken).numpy() == [1]
+        # This one does not count at all.
+        steps.append(generations.Steps(1, 1, 1))
+        assert next(taken).numpy() == [1]
+        steps.append(generations.Steps(2, 1, 1))
+        assert [int(each[0]) for each in taken] == [2, 3, 4]
+
+
+def test_ranks_that_are_far_apart_are_told(caplog):
+    held = [dealt_batches._HELD.pack(number, 0) for number in (7, 4)]
+    late = generations.Told(1, (0, 2), tuple(held))
+    calls = iter([[], [late], *[[]] * 100])
+    with job(0, 2, told_after=lambda after, key: next(calls, [])):
+        with caplog.at_level(logging.WARNING):
+            read(batches(np.arange(2), 1))
+    assert "3 batches of a `kr.data.batches` apart" in caplog.text
+
+
+def test_two_loops_at_once():
+    with job(0, 1):
+        data = batches(np.arange(4), 1)
+        first, second = iter(data), iter(data)
+        next(first)
+        next(second)
+        with pytest.raises(tf.errors.UnknownError, match="Two loops read one"):
+            next(first)
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "error"),
+    [
+        (np.arange(4), {}, "`batch_size` must be at least 1"),
+        (np.arange(4), {"batch_size": 0}, "`batch_size` must be at least 1"),
+        ((np.arange(4), np.arange(3)), {"batch_size": 1}, "have the same len"),
+        (Numbers(None), {}, "needs an end"),
+        (Numbers(4), {"batch_size": 2}, "makes its batches itself"),
+        (np.arange(4), {"batch_size": 1, "uneven": "error"}, "`uneven` must"),
+    ],
+)
+def test_what_cannot_be_dealt_out(data, arguments, error):
+    with job(0, 1), pytest.raises(ValueError, match=error):
+        batches(data, **arguments)
+
+
+def test_other_data():
+    with job(0, 1), pytest.raises(TypeError, match="Received, in it, an obj"):
+        batches([1, 2, 3], 1)
