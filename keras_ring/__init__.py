@@ -283,10 +283,12 @@ __all__ = [
 # Names of Horovod that do not exist here, and what to do instead.
 _ABSENT = {
     "elastic": (
-        ": a job keeps the ranks that it began with. Save the state, with "
-        "`kr.callbacks.BackupAndRestore` or `kr.checkpoint`, and start the "
-        "program again, with as many ranks as there are then: it goes on from "
-        "there. `keras-ring run --restarts N` does so when a rank fails"
+        ": a job of `keras-ring run --elastic` goes on without the ranks that "
+        "it loses, and the program needs nothing for it (docs/elastic.md). "
+        "Ranks do not come back. With the state saved by "
+        "`kr.callbacks.BackupAndRestore` or `kr.checkpoint`, a program that is "
+        "started again goes on from there, with as many ranks as there are "
+        "then: `keras-ring run --restarts N` does so when a rank fails"
     ),
 }
 
