@@ -402,6 +402,9 @@ NcclCode CommDestroy(NcclComm comm) {
 NcclCode CommAbort(NcclComm comm) {
   comm->clique->aborted.store(true);
   comm->clique->changed.notify_all();
+  // NCCL returns once the device has ended what it was doing, and who waits for
+  // that has seen its end by then.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return CommDestroy(comm);
 }
 NcclCode CommGetAsyncError(NcclComm comm, NcclCode* error) {

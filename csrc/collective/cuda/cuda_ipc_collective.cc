@@ -221,8 +221,10 @@ void CudaIpcCollective::PeerGone(int rank) {
 }
 
 void CudaIpcCollective::Abort(const Status& cause) {
-  if (broken_.Set(cause)) barrier_.Abort(cause);
-  calls_.Abort(cause);
+  const bool is_first = broken_.Set(cause);
+  // Before the device reaches the ends of calls that have no results.
+  calls_.Abort(broken_.Get());
+  if (is_first) barrier_.Abort(cause);
   fallback_->Abort(cause);
 }
 

@@ -574,6 +574,8 @@ std::string NcclCollective::Explain() const {
 
 void NcclCollective::Abort(const Status& cause) {
   broken_.Set(cause);
+  // Before the device reaches the ends of calls that have no results.
+  calls_.Abort(broken_.Get());
   {
     MutexLock lock(comm_mutex_);
     if (comm_ != nullptr && !comm_aborted_) {
@@ -584,7 +586,6 @@ void NcclCollective::Abort(const Status& cause) {
     comm_aborted_ = true;
   }
   comm_aborts_.NotifyAll();
-  calls_.Abort(broken_.Get());
   fallback_->Abort(cause);
 }
 
