@@ -42,6 +42,7 @@ class RequestSpec(ctypes.Structure):
         ("compression", ctypes.c_int32),
         ("device", ctypes.c_int32),
         ("root", ctypes.c_int32),
+        ("generation", ctypes.c_int64),
         ("prescale", ctypes.c_double),
         ("postscale", ctypes.c_double),
         ("splits", ctypes.c_void_p),
