@@ -346,6 +346,16 @@ def with_ranks(ranks: Iterable[int]) -> ProcessSet:
     return ProcessSet(ranks)
 
 
+def key_of(process_set: ProcessSet) -> tuple[int, ...]:
+    """Returns a key that stays the same when an elastic job loses ranks.
+
+    The ranks that are left have made all exchanges of the set before together.
+    """
+    if process_set is global_process_set:
+        return ()
+    return tuple(process_set.ranks)
+
+
 def is_alone(process_set: ProcessSet) -> bool:
     """Returns whether this process is the only member of a process set."""
     return process_set.size() == 1 and process_set.included()

@@ -35,7 +35,7 @@ from keras_ring._typing import (
     Variable,
 )
 from keras_ring.core.arrays import has_joined
-from keras_ring.core.process_sets import ProcessSet
+from keras_ring.core.process_sets import ProcessSet, key_of
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement import difference, fingerprints
 from keras_ring.keras.agreement.difference import Difference
@@ -77,7 +77,7 @@ class _Training:
     ) -> None:
         self._optimizer = weakref.ref(optimizer)
         self._process_set = process_set
-        self._members = tuple(process_set.ranks)
+        self._members = key_of(process_set)
         self.passes = passes
         self._grace = grace
         # By the identity of the TensorFlow variable, in the order of updates.
@@ -277,7 +277,7 @@ def updating(
     if process_set.size() == 1 or not process_set.included():
         return update()
     by_members = _trainings.setdefault(optimizer, {})
-    members = tuple(process_set.ranks)
+    members = key_of(process_set)
     training = by_members.get(members)
     if training is None:
         _install()

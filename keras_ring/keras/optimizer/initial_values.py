@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from keras_ring._typing import Operation, Source, Variable
 from keras_ring.core.arrays import has_joined
-from keras_ring.core.process_sets import ProcessSet
+from keras_ring.core.process_sets import ProcessSet, key_of
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement import shared_paths
 from keras_ring.keras.agreement.difference import Difference, first_difference
@@ -68,7 +68,7 @@ def compared(
     """
     first = None
     if _may_compare(process_set):
-        members = tuple(process_set.ranks)
+        members = key_of(process_set)
         new = [
             source
             for source in sources
@@ -88,7 +88,7 @@ def compared(
 def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
     """Excludes variables that each rank keeps from comparisons."""
     for variable in variables:
-        members = tuple(process_set.ranks)
+        members = key_of(process_set)
         _of(variable, _COMPARED)[members] = 1
         _of(variable, _LEFT_OUT)[members] = 1
 
@@ -120,7 +120,7 @@ class _Comparison:
     ) -> None:
         self._variables = variables
         self._process_set = process_set
-        self._members = tuple(process_set.ranks)
+        self._members = key_of(process_set)
         self._done = False
 
     def begin(self, grace: bool) -> Operation | None:
