@@ -261,6 +261,11 @@ const Row kRows[] = {
      "of an elastic job are. Set by keras-ring run --elastic.",
      IntegerField<&Options::membership_fd, 0, INT32_MAX>,
      [](const Options&) { return std::string(); }, false},
+    {"JOINS_AS", "integer",
+     "Number of this process in an elastic job that runs, which it joins. Set "
+     "by keras-ring run --elastic.",
+     IntegerField<&Options::joins_as, 0, INT32_MAX>,
+     [](const Options&) { return std::string(); }, false},
     {"JOB_KEY", "64 hexadecimal digits",
      "The job's secret, by which ranks prove themselves to each other. Set by "
      "the launcher; never shown.",

@@ -28,6 +28,7 @@ struct Options {
   // Of an elastic job: the socket on which the launcher says who its members
   // are; else -1.
   int membership_fd = -1;
+  int joins_as = -1;
   std::string job_key;  // hexadecimal; secret
   std::string host_id;  // empty: the host's own identity
   std::string interface_address;

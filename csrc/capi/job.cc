@@ -31,10 +31,12 @@ Status NotInitialized() {
 
 // Starts a job that goes on without the ranks that it loses.
 Status InitElastic(const Options& options,
-                   const std::vector<std::string>& versions) {
+                   const std::vector<std::string>& versions,
+                   std::unique_ptr<Membership> membership) {
   ElasticJob::Parts parts;
   parts.options = options;
-  KR_ASSIGN_OR_RETURN(parts.membership, OpenMembership(options.membership_fd));
+  parts.joins_as = options.joins_as;
+  parts.membership = std::move(membership);
   parts.start = [versions](const Options& of_generation,
                            const LossHandling& on_loss) {
     SetLogRank(of_generation.rank);
@@ -58,11 +60,18 @@ Status Init(const std::vector<std::string>& versions,
                       Options::FromEnvironment(settings));
   SetLogLevel(options.log_level);
   SetLogRank(options.size > 1 ? options.rank : -1);
-  // A rank that is alone has no other to lose.
-  if (options.membership_fd >= 0 && options.size > 1) {
-    KR_RETURN_IF_ERROR(InitElastic(options, versions));
-    AnswerRequestSignals();
-    return OkStatus();
+  if (options.membership_fd >= 0) {
+    Result<std::unique_ptr<Membership>> membership =
+        OpenMembership(options.membership_fd);
+    // A program that a rank has started as a job of its own inherits the
+    // variable, and not the socket.
+    if (membership.ok() || options.size > 1) {
+      KR_RETURN_IF_ERROR(membership.status());
+      KR_RETURN_IF_ERROR(
+          InitElastic(options, versions, std::move(membership).value()));
+      AnswerRequestSignals();
+      return OkStatus();
+    }
   }
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> job,
                       CreateJob(options, versions, ProcessArena()));
@@ -172,6 +181,25 @@ KrSteps KrGetSteps(void) {
   if (job == nullptr) return {};
   const ElasticJob::Steps steps = job->steps();
   return {steps.committed, steps.discarded, steps.generation};
+}
+
+bool KrIsWaiting(void) {
+  const ElasticJob* const job = keras_ring::CurrentElasticJob();
+  return job != nullptr && job->IsWaiting();
+}
+
+uint64_t KrNumWaiting(void) {
+  ElasticJob* const job = keras_ring::CurrentElasticJob();
+  return job == nullptr ? 0 : job->NumWaiting();
+}
+
+KrStatus* KrAdmit(void) {
+  ElasticJob* const job = keras_ring::CurrentElasticJob();
+  if (job == nullptr) {
+    return ToC(keras_ring::FailedPreconditionError(
+        "the job of this process is not elastic"));
+  }
+  return ToC(job->Admit());
 }
 
 KrStatus* KrTell(const char* key, const char* text, size_t text_bytes,

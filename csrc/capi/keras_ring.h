@@ -218,6 +218,17 @@ typedef struct KrSteps {
 /* Zeros, if the job is not elastic. */
 KrSteps KrGetSteps(void);
 
+/* Whether this process joins an elastic job that runs, and the ranks have not
+ * let it in. Until then its job is one of its own. */
+bool KrIsWaiting(void);
+/* How many processes wait for that, as far as this rank has heard; others may
+ * not have heard of it. */
+uint64_t KrNumWaiting(void);
+/* Lets in who waits. All ranks must call this between the same two steps, with
+ * no operation of theirs pending; a rank that waits, to be let in. Blocks until
+ * all have; then the topology is another one. */
+KrStatus* KrAdmit(void);
+
 /* Sets the text about `key` that this rank gives the others when the job goes
  * on without one of them. `generation`: that of the topology that the caller
  * has read; ABORTED if it is over. Does nothing if the job is not elastic. */

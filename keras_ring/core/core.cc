@@ -209,6 +209,10 @@ py::tuple Steps() {
   return py::make_tuple(steps.committed, steps.discarded, steps.generation);
 }
 
+void Admit() {
+  ThrowIfError(WithoutGil([] { return KrAdmit(); }));
+}
+
 void Tell(const std::string& key, const std::string& text, int64_t generation) {
   ThrowIfError(KrTell(key.c_str(), text.data(), text.size(), generation));
 }
@@ -365,6 +369,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("topology", &Topology);
   module.def("is_elastic", &KrIsElastic);
   module.def("steps", &Steps);
+  module.def("is_waiting", &KrIsWaiting);
+  module.def("num_waiting", &KrNumWaiting);
+  module.def("admit", &Admit);
   module.def("tell", &Tell, py::arg("key"), py::arg("text"),
              py::arg("generation"));
   module.def("told", &Told, py::arg("key"), py::arg("after"));

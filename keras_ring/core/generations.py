@@ -1,6 +1,7 @@
 """The generations of an elastic job, and what its ranks tell each other.
 
-While the ranks of the job are the same, they form a generation.
+While the ranks of the job are the same, they form a generation. A process that
+joins a job which runs is alone at first, until the ranks let it in.
 """
 
 from __future__ import annotations
@@ -46,6 +47,33 @@ class Told:
 def steps() -> Steps:
     """Returns how the steps of this rank have ended."""
     return Steps(*native.core().steps())
+
+
+def is_waiting() -> bool:
+    """Returns whether this process is to join others, and is not let in yet."""
+    return bool(native.core().is_waiting())
+
+
+def num_waiting() -> int:
+    """Returns how many processes wait, as far as this rank has heard.
+
+    Others may not have heard of it, so it decides nothing by itself.
+    """
+    return int(native.core().num_waiting())
+
+
+def admit() -> None:
+    """Lets in the processes that wait, or this one, if it does.
+
+    All ranks must call it between the same two steps, with no operation
+    pending. It blocks until they have, and there are enough of them. The job
+    has another generation then.
+
+    Raises:
+        UnavailableError: If the job ends.
+    """
+    with failures.translated():
+        native.core().admit()
 
 
 def tell(key: str, text: bytes, generation: int) -> bool:

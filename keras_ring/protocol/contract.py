@@ -13,6 +13,8 @@ RENDEZVOUS = "KERAS_RING_RENDEZVOUS"
 RENDEZVOUS_FD = "KERAS_RING_RENDEZVOUS_FD"
 # The socket on which the launcher says who the members of an elastic job are.
 MEMBERSHIP_FD = "KERAS_RING_MEMBERSHIP_FD"
+# The number of a process that joins an elastic job that runs.
+JOINS_AS = "KERAS_RING_JOINS_AS"
 JOB_KEY = "KERAS_RING_JOB_KEY"
 # The name of a file with the key, for engines that provide files.
 JOB_KEY_FILE = "KERAS_RING_JOB_KEY_FILE"
@@ -62,6 +64,7 @@ LAUNCHER_OWNED = frozenset(
         RENDEZVOUS,
         RENDEZVOUS_FD,
         MEMBERSHIP_FD,
+        JOINS_AS,
         JOB_KEY,
         GENERATION,
         PARENT_RANK,
@@ -90,6 +93,8 @@ class RankContract:
             only rank 0 inherits. `None` for other ranks.
         membership_fd: Integer, the descriptor of the socket on which a rank of
             an elastic job speaks with the launcher. `None` in other jobs.
+        joins_as: Integer, the number of a process that joins an elastic job
+            that runs. `None` for the ranks at its start.
         host_id: String that replaces the identity of the host, for tests that
             simulate several hosts. Defaults to `None`.
     """
@@ -101,6 +106,7 @@ class RankContract:
     error_file: str
     rendezvous_fd: int | None = None
     membership_fd: int | None = None
+    joins_as: int | None = None
     host_id: str | None = None
 
     def __repr__(self) -> str:
@@ -128,6 +134,8 @@ class RankContract:
             result[RENDEZVOUS_FD] = str(self.rendezvous_fd)
         if self.membership_fd is not None:
             result[MEMBERSHIP_FD] = str(self.membership_fd)
+        if self.joins_as is not None:
+            result[JOINS_AS] = str(self.joins_as)
         if self.host_id is not None:
             result[HOST_ID] = self.host_id
         # Keras allows the coordinator's address alone, and only rank 0 has a

@@ -413,8 +413,11 @@ void AddMembership(Corpus& corpus) {
   corpus["membership/seed-report"] = EncodeReport(report);
   report.steps = {{"adam", 300, true, true}, {"sgd", 0, false, false}};
   corpus["membership/seed-steps"] = EncodeReport(report);
+  report.stand = MemberStand::kJoins;
+  corpus["membership/seed-joins"] = EncodeReport(report);
   NextGeneration next;
   next.generation = 8;
+  next.admitted = true;
   next.rank = 1;
   next.members = {0, 300, 2};
   next.host = "127.0.0.1";
@@ -425,6 +428,7 @@ void AddMembership(Corpus& corpus) {
   next.rank = static_cast<int32_t>(next.members.size());
   corpus["membership/seed-outside"] = EncodeNext(next);
   corpus["membership/seed-end"] = EncodeEnd("all ranks are lost");
+  corpus["membership/seed-waiting"] = EncodeWaiting(300);
 }
 
 void AddStoreMessages(Corpus& corpus) {

@@ -31,6 +31,13 @@ void CheckNext(std::string_view bytes) {
   KR_CHECK(EncodeNext(*again) == encoded);
 }
 
+void CheckWaiting(std::string_view bytes) {
+  const std::optional<uint64_t> waiting = DecodeWaiting(bytes);
+  if (!waiting) return;
+  KR_CHECK(!DecodeReport(bytes).ok() && !DecodeNext(bytes).ok());
+  KR_CHECK(DecodeWaiting(EncodeWaiting(*waiting)) == waiting);
+}
+
 }  // namespace
 }  // namespace keras_ring
 
@@ -38,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace keras_ring;
   CheckReport(AsText(data, size));
   CheckNext(AsText(data, size));
+  CheckWaiting(AsText(data, size));
   return 0;
 }

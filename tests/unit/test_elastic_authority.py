@@ -1,5 +1,6 @@
 """Who the members of an elastic job are, and which steps count."""
 
+import dataclasses
 import string
 
 import pytest
@@ -13,11 +14,13 @@ from keras_ring.launch.elastic.messages import (
     NextGeneration,
     Outcome,
     Settlement,
+    Stand,
     StepReport,
     decode_report,
     encode_end,
     encode_next,
     encode_report,
+    encode_waiting,
 )
 from keras_ring.launch.elastic.settlement import SettlementError, settle
 
@@ -164,6 +167,95 @@ def test_an_end_is_told_to_who_reports():
     assert authority.changes == []
 
 
+def _between(generation, member, **steps):
+    report = _report(generation, member, **steps)
+    return dataclasses.replace(report, stand=Stand.ADMITS)
+
+
+def _joins(member):
+    return dataclasses.replace(_report(0, member), stand=Stand.JOINS)
+
+
+def test_who_waits_comes_in_when_all_are_between_two_steps():
+    authority = Authority(range(2))
+    assert authority.on_report(2, _joins(2)) == {}
+    told = dict.fromkeys((0, 1), encode_waiting(1))
+    assert authority.tell_waiting() == told
+    assert authority.tell_waiting() == {}  # once
+    authority.on_report(3, _joins(3))
+    assert authority.tell_waiting().keys() == {0, 1}
+    row = StepReport(settled=7)
+    assert authority.on_report(0, _between(0, 0, g=row)) == {}
+    messages = authority.on_report(1, _between(0, 1, g=row))
+    settled = (Settlement("g", 7, Outcome.OPEN),)
+    members = (0, 1, 2, 3)
+    assert messages == {
+        member: encode_next(
+            NextGeneration(1, member, members, "10.0.0.0", 5000, settled, True)
+        )
+        for member in members
+    }
+    assert authority.changes[-1].joined == (2, 3)
+    assert authority.tell_waiting() == {}
+    # They are members as others are.
+    authority.on_death(0)
+    authority.on_report(1, _report(1, 1))
+    authority.on_report(2, _report(1, 2))
+    assert authority.on_report(3, _report(1, 3)).keys() == {1, 2, 3}
+    assert authority.members == (1, 2, 3)
+
+
+def test_nobody_comes_in_during_a_step():
+    authority = Authority(range(3))
+    authority.on_report(3, _joins(3))
+    authority.tell_waiting()
+    authority.on_report(0, _between(0, 0))
+    assert authority.awaited == ()  # the others come to the end of their step
+    authority.on_death(1)
+    messages = authority.on_report(2, _report(0, 2))
+    assert messages == {
+        member: encode_next(NextGeneration(1, rank, (0, 2), "10.0.0.0", 5000))
+        for rank, member in enumerate((0, 2))
+    }
+    assert authority.changes[-1].joined == ()
+    # The ranks of each generation are told anew.
+    assert authority.tell_waiting() == dict.fromkeys((0, 2), encode_waiting(1))
+    authority.on_report(2, _between(1, 2))
+    assert authority.on_report(0, _between(1, 0)).keys() == {0, 2, 3}
+
+
+def test_who_has_ended_does_not_come_in():
+    authority = Authority(range(1))
+    authority.on_report(1, _joins(1))
+    assert authority.tell_waiting() == {0: encode_waiting(1)}
+    authority.on_death(1)
+    assert authority.tell_waiting() == {0: encode_waiting(0)}
+    messages = authority.on_report(0, _between(0, 0))
+    assert messages == {
+        0: encode_next(
+            NextGeneration(1, 0, (0,), "10.0.0.0", 5000, admitted=True)
+        )
+    }
+
+
+def test_too_few_wait_for_others():
+    authority = Authority(range(2), least=2)
+    authority.on_death(1)
+    # It is to come to the end of its step, though nobody waits yet.
+    assert authority.on_report(0, _report(0, 0)).keys() == {0}
+    assert authority.tell_waiting() == {0: encode_waiting(1)}
+    assert authority.on_report(0, _between(1, 0)) == {}
+    assert authority.on_report(2, _joins(2)).keys() == {0, 2}
+
+
+def test_the_end_is_told_to_those_who_wait_to_come_in():
+    authority = Authority(range(1))
+    authority.on_report(1, _joins(1))
+    assert authority.end("over") == {1: encode_end("over")}
+    assert authority.on_report(2, _joins(2)) == {2: encode_end("over")}
+    assert authority.tell_waiting() == {}
+
+
 def test_who_is_awaited():
     authority = Authority(range(3))
     assert authority.awaited == ()
@@ -195,6 +287,7 @@ _NUMBER = st.integers(0, 2**63)
             ),
             max_size=4,
         ),
+        stand=st.sampled_from(Stand),
     )
 )
 def test_a_report_comes_as_it_was(report):

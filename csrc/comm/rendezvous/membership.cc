@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/wire.h"
 
 namespace keras_ring {
@@ -18,6 +19,7 @@ namespace {
 constexpr uint8_t kReport = 1;
 constexpr uint8_t kNext = 2;
 constexpr uint8_t kEnd = 3;
+constexpr uint8_t kWaiting = 4;
 
 constexpr uint8_t kBegun = 1;
 constexpr uint8_t kWhole = 2;
@@ -58,28 +60,64 @@ class SocketMembership final : public Membership {
       pollfd ready = {fd_, POLLIN, 0};
       const int found =
           poll(&ready, 1, std::min(deadline.PollTimeoutMs(), kLookMs));
-      if (found > 0) break;
       if (found < 0 && errno != EINTR) {
         return InternalError("poll: " + ErrnoText(errno));
+      }
+      if (found > 0) {
+        MutexLock lock(mutex_);
+        KR_ASSIGN_OR_RETURN(const std::optional<std::string> bytes, Receive());
+        if (!bytes || TakeWaiting(*bytes)) continue;
+        waiting_ = 0;  // the launcher tells who waits for the next one
+        return DecodeNext(*bytes);
       }
       if (found == 0 && deadline.expired()) {
         return DeadlineExceededError(
             "the launcher has not said in time who goes on");
       }
     }
+  }
+
+  uint64_t NumWaiting() override {
+    MutexLock lock(mutex_);
+    for (;;) {
+      uint8_t kind = 0;
+      const ssize_t length = recv(fd_, &kind, 1, MSG_PEEK | MSG_DONTWAIT);
+      // Anything else is for Await, which also says if the launcher has gone.
+      if (length != 1 || kind != kWaiting) break;
+      const auto bytes = Receive();
+      if (!bytes.ok() || !*bytes || !TakeWaiting(**bytes)) break;
+    }
+    return waiting_;
+  }
+
+ private:
+  // Returns the next message, if there is one.
+  Result<std::optional<std::string>> Receive() KR_REQUIRES(mutex_) {
     std::string bytes(kMaxMessage, '\0');
-    const ssize_t length = recv(fd_, bytes.data(), bytes.size(), MSG_TRUNC);
+    const ssize_t length =
+        recv(fd_, bytes.data(), bytes.size(), MSG_TRUNC | MSG_DONTWAIT);
     if (length == 0) return UnavailableError("the launcher has gone");
     if (length < 0) {
+      if (errno == EAGAIN || errno == EINTR) {
+        return std::optional<std::string>();
+      }
       return UnavailableError("the launcher does not answer: " +
                               ErrnoText(errno));
     }
     if (static_cast<size_t>(length) > bytes.size()) return Malformed("message");
-    return DecodeNext(std::string_view(bytes).substr(0, length));
+    bytes.resize(length);
+    return std::optional<std::string>(std::move(bytes));
   }
 
- private:
+  bool TakeWaiting(const std::string& bytes) KR_REQUIRES(mutex_) {
+    const std::optional<uint64_t> waiting = DecodeWaiting(bytes);
+    if (waiting) waiting_ = *waiting;
+    return waiting.has_value();
+  }
+
   const int fd_;
+  Mutex mutex_;
+  uint64_t waiting_ KR_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
@@ -87,6 +125,7 @@ class SocketMembership final : public Membership {
 std::string EncodeReport(const MemberReport& report) {
   WireWriter writer;
   writer.Byte(kReport);
+  writer.Byte(static_cast<uint8_t>(report.stand));
   writer.Varint(report.generation);
   writer.Text(ShortText(report.host));
   writer.Varint(report.port);
@@ -104,6 +143,9 @@ Result<MemberReport> DecodeReport(std::string_view bytes) {
   WireReader reader(bytes);
   if (reader.Byte() != kReport) return Malformed("report");
   MemberReport report;
+  const uint8_t stand = reader.Byte();
+  if (stand > static_cast<uint8_t>(MemberStand::kJoins)) reader.Fail();
+  report.stand = static_cast<MemberStand>(stand);
   report.generation = reader.Varint();
   report.host = std::string(reader.Text(kMaxText));
   const uint64_t port = reader.Varint();
@@ -126,6 +168,7 @@ std::string EncodeNext(const NextGeneration& next) {
   WireWriter writer;
   writer.Byte(kNext);
   writer.Varint(next.generation);
+  writer.Byte(next.admitted);
   writer.Varint(next.rank);
   writer.Varint(next.members.size());
   for (int32_t member : next.members) writer.Varint(member);
@@ -147,6 +190,21 @@ std::string EncodeEnd(const std::string& reason) {
   return writer.Take();
 }
 
+std::string EncodeWaiting(uint64_t processes) {
+  WireWriter writer;
+  writer.Byte(kWaiting);
+  writer.Varint(processes);
+  return writer.Take();
+}
+
+std::optional<uint64_t> DecodeWaiting(std::string_view bytes) {
+  WireReader reader(bytes);
+  if (reader.Byte() != kWaiting) return std::nullopt;
+  const uint64_t processes = reader.Varint();
+  if (!reader.Finished()) return std::nullopt;
+  return processes;
+}
+
 Result<NextGeneration> DecodeNext(std::string_view bytes) {
   WireReader reader(bytes);
   const uint8_t kind = reader.Byte();
@@ -158,6 +216,9 @@ Result<NextGeneration> DecodeNext(std::string_view bytes) {
   if (kind != kNext) return Malformed("generation");
   NextGeneration next;
   next.generation = reader.Varint();
+  const uint8_t admitted = reader.Byte();
+  if (admitted > 1) reader.Fail();
+  next.admitted = admitted != 0;
   const uint64_t rank = reader.Varint();
   next.members.resize(reader.Count(1));
   for (int32_t& member : next.members) {

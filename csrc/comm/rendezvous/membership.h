@@ -5,12 +5,17 @@
 // for either side. When a generation of the job has lost a rank, its other
 // ranks each send a MemberReport. Once all that live have done so, each is sent
 // the NextGeneration, or the reason why there is none.
+//
+// A process that is to join a job which runs reports as well, and waits. The
+// ranks are told how many do. They report that they are between two steps when
+// they have agreed to let them in.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
 #define KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,19 +47,29 @@ struct StepSettlement {
   StepOutcome outcome = StepOutcome::kOpen;
 };
 
+enum class MemberStand : uint8_t {
+  kLeft = 0,    // its generation has ended
+  kAdmits = 1,  // it is between two steps: others may come in
+  kJoins = 2,   // it is of no generation yet
+};
+
 struct MemberReport {
-  uint64_t generation = 0;  // that it has left
+  MemberStand stand = MemberStand::kLeft;
+  uint64_t generation = 0;  // its last
   // Where this rank would serve the store of the next generation.
   std::string host;
   uint16_t port = 0;
-  std::string cause;  // why it has left, for people
+  std::string cause;  // why it has left that, for people
   std::vector<StepReport> steps;
 };
 
 struct NextGeneration {
   uint64_t generation = 0;
+  // All members were between two steps, and who waited has come in.
+  bool admitted = false;
   int32_t rank = 0;
-  // The ranks that its members had at the start of the job, by their ranks now.
+  // The processes that it is made of, by their ranks: each has the rank that it
+  // had at the start of the job, or one that no process had before.
   std::vector<int32_t> members = {0};
   // Where its rank 0 serves the store.
   std::string host;
@@ -66,6 +81,9 @@ std::string EncodeReport(const MemberReport& report);
 Result<MemberReport> DecodeReport(std::string_view bytes);
 std::string EncodeNext(const NextGeneration& next);
 std::string EncodeEnd(const std::string& reason);
+std::string EncodeWaiting(uint64_t processes);
+// Returns the number of processes that wait to come in, if the bytes say that.
+std::optional<uint64_t> DecodeWaiting(std::string_view bytes);
 // kUnavailable, with the reason, if the bytes say that there is none.
 Result<NextGeneration> DecodeNext(std::string_view bytes);
 
@@ -78,6 +96,9 @@ class Membership {
   // true, which is asked every now and then; kUnavailable if the job ends.
   virtual Result<NextGeneration> Await(
       Deadline deadline, const std::function<bool()>& stopped) = 0;
+  // Returns how many processes wait to come in, as far as this rank has been
+  // told. May be called while another thread waits.
+  virtual uint64_t NumWaiting() = 0;
 };
 
 // Over an inherited descriptor, which it does not close. kInvalidArgument if

@@ -172,6 +172,15 @@ Result<std::map<std::string, std::string>> DecodeTexts(std::string_view bytes) {
   return texts;
 }
 
+// A process that joins has no place among those that people look at yet.
+Options FirstOptions(const ElasticJob::Parts& parts) {
+  Options options = parts.options;
+  if (parts.joins_as < 0) return options;
+  options.timeline.clear();
+  options.status_directory = "off";
+  return options;
+}
+
 Request CommitRequest(const std::string& group) {
   Request request;
   request.name = "commit/" + group;
@@ -185,14 +194,15 @@ ElasticJob::ElasticJob(Parts parts)
     : parts_(std::move(parts)), options_(parts_.options) {
   std::vector<int32_t>& first = members_[options_.generation];
   first.resize(options_.size);
-  std::iota(first.begin(), first.end(), 0);
+  std::iota(first.begin(), first.end(), std::max(parts_.joins_as, 0));
   told_in_ = options_.generation;
+  waits_ = parts_.joins_as >= 0;
 }
 
 Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
   std::unique_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
-                      job->StartGeneration(job->parts_.options));
+                      job->StartGeneration(FirstOptions(job->parts_)));
   job->Resume(std::move(sets));
   return job;
 }
@@ -351,6 +361,11 @@ Status ElasticJob::Commit(const std::string& group, Committed done) {
   {
     MutexLock lock(mutex_);
     if (state_ == State::kEnded) return end_;
+    if (waits_) {
+      return FailedPreconditionError(
+          "this process joins a job that runs, and has not been let in: its "
+          "program must train in a function of `kr.elastic.run`");
+    }
     if (commits_.count(group) != 0) {
       return InvalidArgumentError("the commit of " + group +
                                   " is asked for twice at once");
@@ -442,6 +457,27 @@ void ElasticJob::OnBroken(const Status& cause) {
   changed_.NotifyAll();
 }
 
+bool ElasticJob::IsWaiting() const {
+  MutexLock lock(mutex_);
+  return waits_;
+}
+
+Status ElasticJob::Admit() {
+  MutexLock lock(mutex_);
+  if (state_ == State::kEnded) return end_;
+  if (admitting_) return InvalidArgumentError("Admit is called twice at once");
+  admitting_ = true;
+  changed_.NotifyAll();
+  changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
+    return !admitting_ || state_ == State::kEnded || stop_;
+  });
+  if (!admitting_) return OkStatus();
+  admitting_ = false;
+  return state_ == State::kEnded
+             ? end_
+             : UnavailableError("this rank is shutting down");
+}
+
 bool ElasticJob::stopping() {
   MutexLock lock(mutex_);
   return stop_;
@@ -450,16 +486,18 @@ bool ElasticJob::stopping() {
 void ElasticJob::Run() {
   for (;;) {
     Status cause;
+    bool goes_on = false;
     {
       MutexLock lock(mutex_);
       changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
-        return stop_ || !broken_.ok() || !ended_.empty();
+        return stop_ || !broken_.ok() || !ended_.empty() || admitting_;
       });
       if (stop_) break;
       cause = std::exchange(broken_, OkStatus());
+      goes_on = !cause.ok() || admitting_;
     }
     FireEnded();
-    if (cause.ok()) continue;
+    if (!goes_on) continue;
     const Status status = GoOn(std::move(cause));
     if (!status.ok()) {
       EndAll(status);
@@ -486,28 +524,17 @@ Status ElasticJob::GoOn(Status cause) {
     sets = sets_;
     options = options_;
   }
-  const Status over = sets->job()->status();
-  // Its operations have ended when this returns.
-  sets->Shutdown("");
-  if (!IsLoss(cause) || !(over == cause)) return over;
+  if (!cause.ok()) {
+    const Status over = sets->job()->status();
+    Leave(sets);
+    if (!IsLoss(cause) || !(over == cause)) return over;
+  }
   for (int tries = 0;; ++tries) {
     FireEnded();
     KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen());
-    MemberReport report;
-    report.generation = static_cast<uint64_t>(options.generation);
-    KR_ASSIGN_OR_RETURN(report.host, LocalAddress(listener));
-    KR_ASSIGN_OR_RETURN(report.port, LocalPort(listener));
-    report.cause = cause.message();
-    {
-      MutexLock lock(mutex_);
-      report.steps = ledger_.Reports();
-    }
-    KR_RETURN_IF_ERROR(parts_.membership->Send(report));
-    KR_ASSIGN_OR_RETURN(
-        const NextGeneration next,
-        parts_.membership->Await(
-            Deadline::AfterSeconds(parts_.options.start_timeout),
-            [this] { return stopping(); }));
+    KR_ASSIGN_OR_RETURN(const NextGeneration next,
+                        AskLauncher(listener, options, cause));
+    Leave(sets);
     KR_RETURN_IF_ERROR(Settle(next));
     options = parts_.options;
     options.rank = next.rank;
@@ -543,11 +570,64 @@ Status ElasticJob::GoOn(Status cause) {
       }
       parts_.publish(*started);
       Resume(std::move(started).value());
+      if (next.admitted) {
+        MutexLock lock(mutex_);
+        admitting_ = false;
+        changed_.NotifyAll();
+      }
       return OkStatus();
     }
     cause = shared;
     KR_LOG(kInfo) << "generation " << next.generation
                   << " could not start: " << cause.message();
+  }
+}
+
+Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
+                                               const Options& options,
+                                               const Status& cause) {
+  MemberReport report;
+  report.generation = static_cast<uint64_t>(options.generation);
+  KR_ASSIGN_OR_RETURN(report.host, LocalAddress(listener));
+  KR_ASSIGN_OR_RETURN(report.port, LocalPort(listener));
+  report.cause = cause.message();
+  {
+    MutexLock lock(mutex_);
+    report.steps = ledger_.Reports();
+    if (waits_) {
+      report.stand = MemberStand::kJoins;
+    } else if (admitting_) {
+      report.stand = MemberStand::kAdmits;
+    }
+  }
+  KR_RETURN_IF_ERROR(parts_.membership->Send(report));
+  // Others come to the end of their step, however long that takes.
+  const Deadline deadline =
+      report.stand == MemberStand::kLeft
+          ? Deadline::AfterSeconds(parts_.options.start_timeout)
+          : Deadline(TimePoint::max());
+  return parts_.membership->Await(deadline, [this] { return stopping(); });
+}
+
+void ElasticJob::Leave(std::shared_ptr<ProcessSets>& sets) {
+  if (sets == nullptr) return;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kRunning) state_ = State::kChanging;
+  }
+  // Its operations have ended when this returns.
+  std::exchange(sets, nullptr)->Shutdown("");
+  MutexLock lock(mutex_);
+  broken_ = OkStatus();  // which is over
+}
+
+void ElasticJob::CountUsesAnew() {
+  log_.Clear();
+  for (const auto* some : {&waiting_, &torn_}) {
+    for (const OperationPtr& one : *some) {
+      if (one->commit_group != nullptr) continue;
+      one->use = log_.Begin(one->entry.request->name);
+    }
   }
 }
 
@@ -557,6 +637,13 @@ Status ElasticJob::Settle(const NextGeneration& next) {
   std::vector<OperationPtr> discarded;
   {
     MutexLock lock(mutex_);
+    // Who comes in has used no name yet.
+    if (next.admitted) CountUsesAnew();
+    if (waits_) {
+      waits_ = false;
+      ledger_.Adopt(next.settled);
+      return OkStatus();
+    }
     KR_ASSIGN_OR_RETURN(answers, ledger_.Settle(next.settled));
     for (const StepLedger::Answer& answer : answers) {
       commits.push_back(TakeCommit(answer.group));
@@ -735,6 +822,7 @@ void ElasticJob::EndAll(const Status& status) {
     pending.insert(pending.end(), torn_.begin(), torn_.end());
     torn_.clear();
     commits.swap(commits_);
+    changed_.NotifyAll();
   }
   for (const OperationPtr& one : pending) one->completion.Fire(status);
   for (const auto& [group, done] : commits) done(status);

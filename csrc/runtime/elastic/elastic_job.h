@@ -28,6 +28,9 @@ namespace keras_ring {
 // generation, with ranks counted anew. What was submitted meanwhile waits for
 // it, and so does what had not begun. Programs see neither.
 //
+// Processes may join a job that runs. Each is alone at first, in a job of its
+// own, until the ranks let them in (Admit).
+//
 // One thread, `kr-elastic`, goes from one generation to the next.
 class ElasticJob {
  public:
@@ -35,6 +38,9 @@ class ElasticJob {
   struct Parts {
     // Of the first generation.
     Options options;
+    // This process joins a job that runs; its number there. -1: it is of the
+    // first generation.
+    int32_t joins_as = -1;
     std::unique_ptr<Membership> membership;
     // Starts a generation. Blocks.
     std::function<Result<std::shared_ptr<ProcessSets>>(
@@ -83,6 +89,17 @@ class ElasticJob {
     int64_t generation = 0;
   };
   Steps steps() const KR_EXCLUDES(mutex_);
+
+  // Whether this process joins, and has not been let in.
+  bool IsWaiting() const KR_EXCLUDES(mutex_);
+  // How many processes wait to be let in, as far as this rank has heard. Others
+  // may not have heard of it.
+  uint64_t NumWaiting() { return parts_.membership->NumWaiting(); }
+  // Lets in who waits: the next generation has them as well. All ranks must
+  // call this between the same two steps, with nothing submitted that has not
+  // ended; a rank that waits, to be let in. Blocks until all have; the ranks
+  // may be others when it returns.
+  Status Admit() KR_EXCLUDES(mutex_);
 
   // What the ranks of a generation told each other when it began.
   struct Told {
@@ -142,8 +159,16 @@ class ElasticJob {
   void OnBroken(const Status& cause) KR_EXCLUDES(mutex_);
 
   void Run() KR_EXCLUDES(mutex_);
-  // Goes on as the next generation, however often it has to be tried.
+  // Goes on as the next generation, however often it has to be tried. `cause`:
+  // why this one has broken, if it has.
   Status GoOn(Status cause) KR_EXCLUDES(mutex_);
+  // Reports to the launcher; returns who goes on.
+  Result<NextGeneration> AskLauncher(const Socket& listener,
+                                     const Options& options,
+                                     const Status& cause) KR_EXCLUDES(mutex_);
+  // Ends the runtimes of a generation; null if that has been done.
+  void Leave(std::shared_ptr<ProcessSets>& sets) KR_EXCLUDES(mutex_);
+  void CountUsesAnew() KR_REQUIRES(mutex_);
   Status Settle(const NextGeneration& next) KR_EXCLUDES(mutex_);
   // Ends operations of no step with the results that other ranks have.
   Status ShareResults(Runtime& runtime) KR_EXCLUDES(mutex_);
@@ -167,6 +192,8 @@ class ElasticJob {
   std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
   bool stop_ KR_GUARDED_BY(mutex_) = false;
+  bool waits_ KR_GUARDED_BY(mutex_) = false;      // see IsWaiting
+  bool admitting_ KR_GUARDED_BY(mutex_) = false;  // Admit is being called
   StepLedger ledger_ KR_GUARDED_BY(mutex_);
   ResultLog log_ KR_GUARDED_BY(mutex_);
   std::vector<OperationPtr> waiting_ KR_GUARDED_BY(mutex_);

@@ -49,6 +49,8 @@ class ResultLog {
   Use Begin(const std::string& name) { return {name, uses_[name]++}; }
   // It has not begun after all.
   void TakeBack(const Use& use) { --uses_[use.name]; }
+  // Counts all uses from 0 again, and forgets the results.
+  void Clear() { *this = ResultLog(); }
   // It has ended, with results that are equal on all ranks, or with others.
   void Add(const Use& use, std::optional<Results> results);
 

@@ -88,4 +88,12 @@ Result<std::vector<StepLedger::Answer>> StepLedger::Settle(
   return answers;
 }
 
+void StepLedger::Adopt(const std::vector<StepSettlement>& all) {
+  groups_.clear();
+  for (const StepSettlement& one : all) {
+    const bool is_over = one.outcome != StepOutcome::kOpen;
+    groups_[one.group].settled = one.step + (is_over ? 1 : 0);
+  }
+}
+
 }  // namespace keras_ring

@@ -54,6 +54,9 @@ class StepLedger {
   // settlement contradicts what this rank knows: nothing is changed then.
   Result<std::vector<Answer>> Settle(const std::vector<StepSettlement>& all);
 
+  // Takes over where the others are, for a rank that has been in no step.
+  void Adopt(const std::vector<StepSettlement>& all);
+
  private:
   struct Group {
     uint64_t settled = 0;    // steps whose outcome is known

@@ -7,8 +7,10 @@ from keras_ring.launch.elastic.messages import (
     MemberReport,
     NextGeneration,
     Settlement,
+    Stand,
     encode_end,
     encode_next,
+    encode_waiting,
 )
 from keras_ring.launch.elastic.settlement import SettlementError, settle
 
@@ -20,6 +22,7 @@ class Change:
     Args:
         generation: Integer, its number.
         lost: Tuple of the members that are no longer in it.
+        joined: Tuple of those that were not in the one before it.
         members: Tuple of its members, in the order of their ranks.
         cause: String, what the first rank has said of the end of the one before
             it.
@@ -28,6 +31,7 @@ class Change:
 
     generation: int
     lost: tuple[int, ...]
+    joined: tuple[int, ...]
     members: tuple[int, ...]
     cause: str
     settled: tuple[Settlement, ...]
@@ -42,17 +46,30 @@ class Authority:
     order of their ranks, and begins once all of them have reported: who lives
     is never left out.
 
+    Other processes report that they are to join. The members are told how many
+    wait, and agree on a step after which they report that they are between two
+    steps. If all have reported that, those that wait are in the next generation
+    as well, behind the others.
+
     It neither waits nor sends: its owner tells it what happens, and sends what
     it returns.
 
     Args:
         members: Sequence of the first members, in the order of their ranks.
         generation: Integer, the number of the first generation.
+        least: Integer, the fewest members with which the job is to go on. Fewer
+            go on up to the end of a step, and wait there for others to join.
     """
 
-    def __init__(self, members: Sequence[int], generation: int = 0) -> None:
+    def __init__(
+        self, members: Sequence[int], generation: int = 0, *, least: int = 1
+    ) -> None:
         self._generation = generation
         self._members = tuple(members)
+        self._least = least
+        self._joining: dict[int, MemberReport] = {}
+        # What the members were told last.
+        self._told = 0
         self._dead: set[int] = set()
         # The reason why there is no further generation.
         self._over = ""
@@ -73,6 +90,7 @@ class Authority:
         """
         self._dead.add(member)
         self._reports.pop(member, None)
+        self._joining.pop(member, None)
         return self._decide()
 
     def on_report(self, member: int, report: MemberReport) -> dict[int, bytes]:
@@ -85,6 +103,9 @@ class Authority:
             return {}
         if self._over:
             return {member: encode_end(self._over)}
+        if report.stand == Stand.JOINS:
+            self._joining[member] = report
+            return self._decide()
         if report.generation != self._generation:
             self._reports[member] = report
             return self.end(
@@ -104,24 +125,29 @@ class Authority:
             Dictionary of messages to send, by member.
         """
         self._over = self._over or reason
-        waiting = [each for each in self._living() if each in self._reports]
-        self._reports = {}
+        waiting = [each for each in self.living if each in self._reports]
+        waiting += self._joining
+        self._reports, self._joining = {}, {}
         return {each: encode_end(self._over) for each in waiting}
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """The members whose reports others wait for."""
-        if not self._reports:
-            return ()
-        return tuple(
-            each for each in self._living() if each not in self._reports
-        )
+        """The members whose reports others wait for, and which owe them now.
 
-    def _living(self) -> tuple[int, ...]:
+        One that is to report between two steps may take its time until then.
+        """
+        reports = self._reports.values()
+        if all(report.stand == Stand.ADMITS for report in reports):
+            return ()
+        return tuple(each for each in self.living if each not in self._reports)
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The members whose processes have not ended."""
         return tuple(each for each in self._members if each not in self._dead)
 
     def _decide(self) -> dict[int, bytes]:
-        living = self._living()
+        living = self.living
         if (
             self._over
             or not living
@@ -129,6 +155,10 @@ class Authority:
         ):
             return {}
         reports = [self._reports[each] for each in living]
+        admitted = all(report.stand == Stand.ADMITS for report in reports)
+        joined = tuple(sorted(self._joining)) if admitted else ()
+        if admitted and len(living) + len(joined) < self._least:
+            return {}
         try:
             settled = settle(reports)
         except SettlementError as error:
@@ -136,24 +166,42 @@ class Authority:
         change = Change(
             generation=self._generation + 1,
             lost=tuple(each for each in self._members if each in self._dead),
-            members=living,
+            joined=joined,
+            members=living + joined,
             cause=reports[0].cause,
             settled=settled,
         )
         self.changes.append(change)
         self._generation = change.generation
-        self._members = living
+        self._members = change.members
         self._reports = {}
+        for member in joined:
+            del self._joining[member]
+        self._told = 0
         return {
             member: encode_next(
                 NextGeneration(
                     change.generation,
                     rank,
-                    living,
+                    change.members,
                     reports[0].host,
                     reports[0].port,
                     settled,
+                    admitted,
                 )
             )
-            for rank, member in enumerate(living)
+            for rank, member in enumerate(change.members)
         }
+
+    def tell_waiting(self) -> dict[int, bytes]:
+        """Returns messages for members who do not know yet that others wait.
+
+        A generation that begins knows of none, so this follows each message
+        that it has begun.
+        """
+        living = self.living
+        waiting = len(self._joining) or int(len(living) < self._least)
+        if self._over or waiting == self._told:
+            return {}
+        self._told = waiting
+        return {each: encode_waiting(waiting) for each in living}

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_REPORT, _NEXT, _END = 1, 2, 3
+_REPORT, _NEXT, _END, _WAITING = 1, 2, 3, 4
 _BEGUN, _WHOLE = 1, 2
 _MOST_TEXT = 1024
 
@@ -44,17 +44,31 @@ class StepReport:
     whole: bool = False
 
 
+class Stand(enum.IntEnum):
+    """Where a process is that reports.
+
+    - `LEFT`: its generation has ended.
+    - `ADMITS`: it is between two steps, and others may come in.
+    - `JOINS`: it is of no generation yet.
+    """
+
+    LEFT = 0
+    ADMITS = 1
+    JOINS = 2
+
+
 @dataclass(frozen=True)
 class MemberReport:
-    """The report of a rank whose generation has ended.
+    """The report of a process that waits for the next generation.
 
     Args:
-        generation: Integer, that generation.
+        generation: Integer, its last generation.
         host: String, the address where this rank would serve the store of the
             next one.
         port: Integer, the port there.
         cause: String, why the generation has ended.
         steps: `StepReport`s by the name of their commit group.
+        stand: `Stand` of the process.
     """
 
     generation: int
@@ -62,6 +76,7 @@ class MemberReport:
     port: int = 0
     cause: str = ""
     steps: Mapping[str, StepReport] = field(default_factory=dict)
+    stand: Stand = Stand.LEFT
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,8 @@ class NextGeneration:
         host: String, the address where its rank 0 serves the store.
         port: Integer, the port there.
         settled: Tuple of `Settlement`s.
+        admitted: Boolean, whether all members were between two steps, and who
+            waited has come in.
     """
 
     generation: int
@@ -100,6 +117,7 @@ class NextGeneration:
     host: str
     port: int
     settled: tuple[Settlement, ...] = ()
+    admitted: bool = False
 
 
 class _Reader:
@@ -158,6 +176,10 @@ def decode_report(data: bytes) -> MemberReport:
     reader = _Reader(data)
     if reader.byte() != _REPORT:
         raise MessageError("a message that is no report")
+    try:
+        stand = Stand(reader.byte())
+    except ValueError as error:
+        raise MessageError(f"a report with {error}") from None
     generation, host = reader.number(), reader.text()
     port, cause = reader.number(), reader.text()
     steps = {}
@@ -167,7 +189,7 @@ def decode_report(data: bytes) -> MemberReport:
             settled, bool(flags & _BEGUN), bool(flags & _WHOLE)
         )
     reader.end()
-    return MemberReport(generation, host, port, cause, steps)
+    return MemberReport(generation, host, port, cause, steps, stand)
 
 
 def encode_report(report: MemberReport) -> bytes:
@@ -179,7 +201,7 @@ def encode_report(report: MemberReport) -> bytes:
         for group, step in report.steps.items()
     ]
     head = (
-        bytes([_REPORT]),
+        bytes([_REPORT, report.stand]),
         _number(report.generation),
         _text(report.host),
         _number(report.port),
@@ -198,6 +220,7 @@ def encode_next(following: NextGeneration) -> bytes:
     head = (
         bytes([_NEXT]),
         _number(following.generation),
+        bytes([following.admitted]),
         _number(following.rank),
         _number(len(following.members)),
         *map(_number, following.members),
@@ -206,6 +229,11 @@ def encode_next(following: NextGeneration) -> bytes:
         _number(len(settled)),
     )
     return b"".join((*head, *settled))
+
+
+def encode_waiting(processes: int) -> bytes:
+    """Returns the message of how many processes wait to come in."""
+    return bytes([_WAITING]) + _number(processes)
 
 
 def encode_end(reason: str) -> bytes:

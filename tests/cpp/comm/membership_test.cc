@@ -17,6 +17,7 @@ const std::function<bool()> kNever = [] { return false; };
 
 MemberReport AReport() {
   MemberReport report;
+  report.stand = MemberStand::kAdmits;
   report.generation = 300;
   report.host = "10.0.0.7";
   report.port = 40000;
@@ -28,6 +29,7 @@ MemberReport AReport() {
 NextGeneration ANext() {
   NextGeneration next;
   next.generation = 301;
+  next.admitted = true;
   next.rank = 2;
   next.members = {0, 300, 2};
   next.host = "10.0.0.7";
@@ -41,6 +43,7 @@ TEST(MembershipMessages, ReportsComeAsTheyWere) {
   const MemberReport sent = AReport();
   const auto got = DecodeReport(EncodeReport(sent));
   ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->stand, sent.stand);
   EXPECT_EQ(got->generation, sent.generation);
   EXPECT_EQ(got->host, sent.host);
   EXPECT_EQ(got->port, sent.port);
@@ -59,6 +62,7 @@ TEST(MembershipMessages, GenerationsComeAsTheyWere) {
   const auto got = DecodeNext(EncodeNext(sent));
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->generation, sent.generation);
+  EXPECT_EQ(got->admitted, sent.admitted);
   EXPECT_EQ(got->rank, sent.rank);
   EXPECT_EQ(got->members, sent.members);
   EXPECT_EQ(got->host, sent.host);
@@ -76,6 +80,14 @@ TEST(MembershipMessages, TheEndHasAReason) {
   ASSERT_FALSE(got.ok());
   EXPECT_EQ(got.status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(got.status().message(), "all ranks are lost");
+}
+
+TEST(MembershipMessages, TellHowManyWait) {
+  EXPECT_EQ(DecodeWaiting(EncodeWaiting(300)), 300u);
+  EXPECT_EQ(DecodeWaiting(EncodeWaiting(0)), 0u);
+  EXPECT_FALSE(DecodeWaiting(EncodeWaiting(300) + "x"));
+  EXPECT_FALSE(DecodeWaiting(EncodeNext(ANext())));
+  EXPECT_FALSE(DecodeWaiting(""));
 }
 
 TEST(MembershipMessages, OtherBytesAreErrors) {
@@ -96,6 +108,9 @@ TEST(MembershipMessages, OtherBytesAreErrors) {
   std::string unknown = next;
   unknown.back() = 3;  // no outcome
   EXPECT_FALSE(DecodeNext(unknown).ok());
+  unknown = report;
+  unknown[1] = 3;  // no stand
+  EXPECT_FALSE(DecodeReport(unknown).ok());
 }
 
 class MembershipTest : public testing::Test {
@@ -141,6 +156,24 @@ TEST_F(MembershipTest, EndsItsWait) {
   launcher_.Close();
   EXPECT_EQ(Await().status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(membership_->Send(AReport()).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(MembershipTest, KnowsHowManyWait) {
+  EXPECT_EQ(membership_->NumWaiting(), 0u);
+  Tell(EncodeWaiting(1));
+  Tell(EncodeWaiting(2));
+  EXPECT_EQ(membership_->NumWaiting(), 2u);
+  EXPECT_EQ(membership_->NumWaiting(), 2u);
+  // The answer to a report is left for the thread that waits for it, which
+  // passes over what comes before.
+  Tell(EncodeWaiting(3));
+  Tell(EncodeNext(ANext()));
+  Tell(EncodeWaiting(1));
+  EXPECT_EQ(membership_->NumWaiting(), 3u);
+  EXPECT_EQ(Await()->generation, ANext().generation);
+  EXPECT_EQ(membership_->NumWaiting(), 1u);
+  launcher_.Close();
+  EXPECT_EQ(membership_->NumWaiting(), 1u);
 }
 
 TEST_F(MembershipTest, RefusesAMessageThatIsTooLong) {

@@ -12,6 +12,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@
 namespace keras_ring {
 namespace {
 
+// Below the generations of those that join, while they are alone.
+constexpr int64_t kAlone = -1;
 constexpr char kGroup[] = "weights";
 const auto kGroupName = std::make_shared<const std::string>(kGroup);
 
@@ -68,6 +71,7 @@ class Launcher {
     RuntimeDeps deps;
     {
       MutexLock lock(mutex_);
+      if (options.generation == failing_) return UnavailableError("no rank 3");
       RuntimeClusterParts& parts = parts_[options.generation];
       if (parts.deps.empty()) {
         parts = ConnectRuntimes(
@@ -94,6 +98,12 @@ class Launcher {
     for (int fd : parts_.at(generation).control[rank]) {
       KR_CHECK(shutdown(fd, SHUT_RDWR) == 0);
     }
+  }
+
+  // This generation cannot start.
+  void FailToStart(int64_t generation) {
+    MutexLock lock(mutex_);
+    failing_ = generation;
   }
 
   // Waits for the reports of these members.
@@ -123,10 +133,11 @@ class Launcher {
 
   // These go on, in this order.
   void GoOn(uint64_t generation, const std::vector<int>& members,
-            StepOutcome outcome, uint64_t step = 0) {
+            StepOutcome outcome, uint64_t step = 0, bool admitted = false) {
     for (size_t rank = 0; rank < members.size(); ++rank) {
       NextGeneration next;
       next.generation = generation;
+      next.admitted = admitted;
       next.rank = static_cast<int32_t>(rank);
       next.members.assign(members.begin(), members.end());
       next.settled = {{kGroup, step, outcome}};
@@ -141,6 +152,7 @@ class Launcher {
   SetNumbers numbers_;
   Mutex mutex_;
   CondVar changed_;
+  std::optional<int64_t> failing_ KR_GUARDED_BY(mutex_);
   std::map<int64_t, RuntimeClusterParts> parts_ KR_GUARDED_BY(mutex_);
   std::map<int, MemberReport> reports_ KR_GUARDED_BY(mutex_);
   std::map<int, std::deque<Result<NextGeneration>>> inboxes_
@@ -159,6 +171,7 @@ class ToLauncher final : public Membership {
                                const std::function<bool()>& stopped) override {
     return launcher_.Await(member_, deadline, stopped);
   }
+  uint64_t NumWaiting() override { return 0; }
 
  private:
   Launcher& launcher_;
@@ -172,19 +185,46 @@ class ElasticJobTest : public testing::Test {
       ElasticJob::Parts parts;
       parts.options.rank = member;
       parts.options.size = size;
-      parts.membership = std::make_unique<ToLauncher>(launcher_, member);
-      parts.start = [this](const Options& options, const LossHandling& loss) {
-        return launcher_.Start(options, loss);
-      };
-      parts.publish = [](std::shared_ptr<ProcessSets>) {};
-      parts.listen = [] { return Listen("127.0.0.1", 0); };
-      jobs_.push_back(ElasticJob::Start(std::move(parts)).value());
-      EXPECT_TRUE(jobs_.back()->Watch().ok());
+      StartMember(member, std::move(parts));
     }
   }
   ~ElasticJobTest() override {
-    RunRanks(launcher_.size(),
+    RunRanks(static_cast<int>(jobs_.size()),
              [this](int member) { jobs_[member]->Shutdown(""); });
+  }
+
+  // Starts another member, which joins the job.
+  int StartJoining() {
+    const int member = static_cast<int>(jobs_.size());
+    ElasticJob::Parts parts;
+    parts.joins_as = member;
+    parts.options.generation = kAlone - member;
+    StartMember(member, std::move(parts));
+    return member;
+  }
+
+  void StartMember(int member, ElasticJob::Parts parts) {
+    parts.membership = std::make_unique<ToLauncher>(launcher_, member);
+    parts.start = [this](const Options& options, const LossHandling& loss) {
+      return launcher_.Start(options, loss);
+    };
+    parts.publish = [](std::shared_ptr<ProcessSets>) {};
+    parts.listen = [] { return Listen("127.0.0.1", 0); };
+    jobs_.push_back(ElasticJob::Start(std::move(parts)).value());
+    EXPECT_TRUE(jobs_.back()->Watch().ok());
+  }
+
+  std::future<Status> Admit(int member) {
+    return std::async(std::launch::async,
+                      [this, member] { return jobs_[member]->Admit(); });
+  }
+
+  void ExpectAllIn(std::vector<std::future<Status>>& all) {
+    for (std::future<Status>& admitted : all) {
+      const Status status = admitted.get();
+      EXPECT_TRUE(status.ok()) << status.ToString();
+    }
+    all.clear();
   }
 
   // Enqueues a sum of the step, or of none.
@@ -242,7 +282,7 @@ class ElasticJobTest : public testing::Test {
 
   // Runs a step of these members; returns the sum.
   float Step(const std::vector<int>& members) {
-    std::vector<FloatOperation> sums(launcher_.size());
+    std::vector<FloatOperation> sums(jobs_.size());
     for (int member : members) {
       EXPECT_TRUE(Enqueue(member, sums[member], "g").ok());
     }
@@ -494,6 +534,99 @@ TEST_F(ElasticJobTest, ShutsDownWhileItChanges) {
   RunRanks(3, [this](int member) { jobs_[member]->Shutdown(""); });
   EXPECT_FALSE(Await(waits).ok());
   EXPECT_FALSE(commit.get().ok());
+}
+
+TEST_F(ElasticJobTest, LetsInWhoWaits) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  // A name that who comes in has not used.
+  std::vector<FloatOperation> before(3);
+  for (int member : {0, 1, 2}) {
+    ASSERT_TRUE(Enqueue(member, before[member], "p", nullptr).ok());
+  }
+  for (FloatOperation& sum : before) ASSERT_TRUE(Await(sum).ok());
+  const int other = StartJoining();
+  EXPECT_TRUE(jobs_[other]->IsWaiting());
+  EXPECT_FALSE(jobs_[0]->IsWaiting());
+  const Status trains = jobs_[other]->Commit(
+      kGroup, [](const Result<bool>&) { ADD_FAILURE() << "it trains alone"; });
+  EXPECT_EQ(trains.code(), StatusCode::kFailedPrecondition);
+
+  std::vector<std::future<Status>> all;
+  for (int member : {0, 1, 2, other}) all.push_back(Admit(member));
+  const auto reports = launcher_.AwaitReports({0, 1, 2, other});
+  for (int member : {0, 1, 2}) {
+    EXPECT_EQ(reports[member].stand, MemberStand::kAdmits);
+    EXPECT_EQ(reports[member].steps.front().settled, 1u);
+  }
+  EXPECT_EQ(reports.back().stand, MemberStand::kJoins);
+  launcher_.GoOn(1, {0, 1, 2, other}, StepOutcome::kOpen, 1, true);
+  ExpectAllIn(all);
+  EXPECT_FALSE(jobs_[other]->IsWaiting());
+  EXPECT_EQ(Step({0, 1, 2, other}), 15);
+
+  // It is a rank as others are: here it lacks a result. That of the same name
+  // from before is not meant.
+  FloatOperation early;
+  std::vector<FloatOperation> late(3);
+  ASSERT_TRUE(Enqueue(other, early, "p", nullptr).ok());
+  launcher_.CutOff(1, 1);
+  EXPECT_EQ(launcher_.AwaitReports({0, 2, other}).back().steps.front().settled,
+            2u);
+  launcher_.GoOn(2, {0, 2, other}, StepOutcome::kOpen, 2);
+  for (int member : {0, 2}) {
+    ASSERT_TRUE(Enqueue(member, late[member], "p", nullptr).ok());
+  }
+  ASSERT_TRUE(Await(early).ok());
+  EXPECT_EQ(early.output.front(), 13);
+  for (int member : {0, 2}) ASSERT_TRUE(Await(late[member]).ok());
+  EXPECT_EQ(Step({0, 2, other}), 13);
+}
+
+TEST_F(ElasticJobTest, ARankMayBeLostWhileOthersAreLetIn) {
+  const int other = StartJoining();
+  std::vector<std::future<Status>> all;
+  all.push_back(Admit(0));
+  all.push_back(Admit(other));
+  EXPECT_EQ(launcher_.AwaitReports({0}).front().stand, MemberStand::kAdmits);
+  // Rank 2 is in its step yet.
+  launcher_.CutOff(0, 1);
+  EXPECT_EQ(launcher_.AwaitReports({2}).front().stand, MemberStand::kLeft);
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen);
+  EXPECT_EQ(launcher_.AwaitReports({0}).front().generation, 1u);
+  all.push_back(Admit(2));
+  launcher_.AwaitReports({2, other});
+  launcher_.GoOn(2, {0, 2, other}, StepOutcome::kOpen, 0, true);
+  ExpectAllIn(all);
+  EXPECT_EQ(Step({0, 2, other}), 13);
+}
+
+TEST_F(ElasticJobTest, TriesAgainWithoutWhomItWasToLetIn) {
+  const int other = StartJoining();
+  std::vector<std::future<Status>> all;
+  for (int member : {0, 1, 2}) all.push_back(Admit(member));
+  launcher_.AwaitReports({0, 1, 2});
+  // The other one has ended meanwhile.
+  launcher_.FailToStart(1);
+  launcher_.GoOn(1, {0, 1, 2, other}, StepOutcome::kOpen, 0, true);
+  for (const MemberReport& report : launcher_.AwaitReports({0, 1, 2})) {
+    EXPECT_EQ(report.stand, MemberStand::kAdmits);
+    EXPECT_EQ(report.generation, 1u);
+  }
+  launcher_.GoOn(2, {0, 1, 2}, StepOutcome::kOpen, 0, true);
+  ExpectAllIn(all);
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+}
+
+TEST_F(ElasticJobTest, AWaitToBeLetInEndsWithTheJob) {
+  const int other = StartJoining();
+  std::future<Status> waits = Admit(other), admits = Admit(0);
+  launcher_.AwaitReports({0, other});
+  EXPECT_EQ(jobs_[other]->Admit().code(), StatusCode::kInvalidArgument);
+  launcher_.Tell(other, UnavailableError("all ranks have ended"));
+  EXPECT_EQ(waits.get().message(), "all ranks have ended");
+  EXPECT_EQ(jobs_[other]->Admit().code(), StatusCode::kUnavailable);
+  RunRanks(3, [this](int member) { jobs_[member]->Shutdown(""); });
+  EXPECT_EQ(admits.get().code(), StatusCode::kUnavailable);
 }
 
 }  // namespace

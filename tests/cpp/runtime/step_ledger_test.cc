@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,22 @@ TEST(StepLedger, RefusesWhatCannotBe) {
     EXPECT_FALSE(ledger.IsDiscarded("another"));
   }
   ASSERT_TRUE(ledger.Settle({{kGroup, 0, StepOutcome::kDiscarded}}).ok());
+}
+
+TEST(StepLedger, BeginsWhereTheOthersAre) {
+  StepLedger ledger;
+  ledger.Adopt(
+      {{kGroup, 7, StepOutcome::kOpen}, {"other", 4, StepOutcome::kDiscarded}});
+  std::map<std::string, uint64_t> settled;
+  for (const StepReport& report : ledger.Reports()) {
+    EXPECT_FALSE(report.begun);
+    settled[report.group] = report.settled;
+  }
+  EXPECT_EQ(settled,
+            (std::map<std::string, uint64_t>{{kGroup, 7}, {"other", 5}}));
+  // It has been in no step, so there is none that it goes through alone.
+  EXPECT_FALSE(ledger.IsDiscarded("other"));
+  EXPECT_TRUE(RunStep(ledger));
 }
 
 }  // namespace
