@@ -1,10 +1,13 @@
 """The launcher's connections with the ranks of an elastic job."""
 
+import math
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from keras_ring.launch.elastic.authority import Authority, Change
+from keras_ring.launch.elastic.joiners import Joiners
 from keras_ring.launch.elastic.messages import (
     MOST_BYTES,
     MessageError,
@@ -17,6 +20,24 @@ from keras_ring.observe.words import rank_names
 _OWN_DELAY = 2.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many ranks an elastic job has.
+
+    Args:
+        first: Integer, the number at its start.
+        least: Integer, the fewest with which it goes on.
+        most: Integer, the most. It has fewer only until others have joined.
+            `None` if no others are started.
+        timeout: Float, the seconds for which it may have fewer than `least`.
+    """
+
+    first: int
+    least: int = 1
+    most: int | None = None
+    timeout: float = math.inf
+
+
 class Members:
     """The ranks of a job that goes on without those that it loses.
 
@@ -24,22 +45,27 @@ class Members:
     end. A context manager, whose exit closes them.
 
     Args:
-        size: Integer, the number of ranks at first.
+        sizes: `Sizes` of the job.
         say: Function that prints a line.
         silence: Float, the seconds for which a rank may be silent that others
             wait for.
     """
 
     def __init__(
-        self, size: int, say: Callable[[str], None], *, silence: float
+        self, sizes: Sizes, say: Callable[[str], None], *, silence: float
     ) -> None:
-        self._authority = Authority(range(size))
+        self._sizes = sizes
+        self._authority = Authority(range(sizes.first), least=sizes.least)
+        self._joiners = Joiners(sizes.first, sizes.most or 0)
+        # When the job has had fewer ranks than it must have for too long.
+        self._too_few_until = math.inf
         self._say = say
         self._ours: dict[int, socket.socket] = {}
         self._theirs: dict[int, socket.socket] = {}
         self._shown = 0
         self._silence = silence
         self._deadline: float | None = None
+        self._is_over = False
 
     def open(self, rank: int) -> int:
         """Returns the descriptor that a rank inherits, which is to start."""
@@ -55,7 +81,68 @@ class Members:
 
     def on_end(self, rank: int) -> None:
         """Takes note that the process of a rank has ended."""
+        if self.is_joining(rank):
+            self._joiners.on_end(rank)
         self._send(self._authority.on_death(rank))
+        if self._is_over:
+            return
+        if len(self._authority.living) >= self._sizes.least:
+            self._too_few_until = math.inf
+        elif math.isinf(self._too_few_until):
+            self._too_few_until = time.monotonic() + self._sizes.timeout
+
+    def on_leave(self, rank: int) -> None:
+        """Takes note that a rank has ended well: the program is over."""
+        self._joiners.close()
+        self._too_few_until = math.inf
+        self._is_over = True
+        self.on_end(rank)
+
+    def to_start(self) -> tuple[int, ...]:
+        """Returns the numbers of processes to start that join the job."""
+        return self._joiners.start(len(self._authority.living))
+
+    def is_joining(self, number: int) -> bool:
+        """Returns whether a process has not been let in yet."""
+        return number in self._joiners.waiting
+
+    def in_vain(self) -> frozenset[int]:
+        """Returns those that wait to be let in by nobody."""
+        if self._is_over or not self._authority.living:
+            return self._joiners.waiting
+        return frozenset()
+
+    def why_over(self, lost: int) -> str:
+        """Returns why the job cannot go on without a rank that was killed.
+
+        It is `""` if it can.
+        """
+        left = len(set(self._authority.living) - {lost})
+        least = self._sizes.least
+        if left >= least or (left and self._joiners.may_come):
+            return ""
+        return (
+            f"rank {lost} was killed, and {left} of {self._sizes.first} ranks"
+            f" are left, fewer than --min-np {least}"
+        )
+
+    def take_too_few(self) -> str:
+        """Returns why the job ends that has waited for others in vain.
+
+        It is `""` if it has not. It is returned once.
+        """
+        left, least = len(self._authority.living), self._sizes.least
+        if left >= least or not left or self._is_over:
+            return ""
+        few = f"{left} ranks are left, fewer than --min-np {least}"
+        if not self._joiners.may_come and not self._joiners.waiting:
+            why = "those that were to join have failed"
+        elif time.monotonic() >= self._too_few_until:
+            why = f"no others have joined in {self._sizes.timeout:g} s"
+        else:
+            return ""
+        self._is_over = True
+        return f"{few}, and {why}"
 
     def end(self, reason: str) -> None:
         """Ends the job: the ranks are told the reason when they ask."""
@@ -63,8 +150,9 @@ class Members:
 
     @property
     def deadline(self) -> float | None:
-        """The time, by `time.monotonic`, until which reports are awaited."""
-        return self._deadline
+        """The time, by `time.monotonic`, until which ranks are awaited."""
+        times = [self._deadline or math.inf, self._too_few_until]
+        return None if math.isinf(min(times)) else min(times)
 
     def take_silent(self) -> tuple[int, ...]:
         """Returns the ranks that have not reported in time.
@@ -110,7 +198,8 @@ class Members:
         self._send(self._authority.on_report(rank, report))
 
     def _send(self, messages: dict[int, bytes]) -> None:
-        for rank, message in messages.items():
+        waiting = self._authority.tell_waiting()
+        for rank, message in (*messages.items(), *waiting.items()):
             try:
                 self._ours[rank].send(message)
             except OSError:
@@ -118,6 +207,10 @@ class Members:
                 continue
         for change in self.changes[self._shown :]:
             self._say(_line(change))
+            for number in change.joined:
+                self._joiners.on_join(number)
+            if len(change.members) >= self._sizes.least:
+                self._too_few_until = math.inf
         self._shown = len(self.changes)
         if not self._authority.awaited:
             self._deadline = None
@@ -128,6 +221,13 @@ class Members:
 def _line(change: Change) -> str:
     left = len(change.members)
     kept = "1 rank goes on" if left == 1 else f"{left} ranks go on"
-    if not change.lost:
-        return f"{kept} after an interruption: {change.cause}"
-    return f"lost {rank_names(change.lost)}; {kept}"
+    news = []
+    if change.lost:
+        news.append(f"lost {rank_names(change.lost)}")
+    if change.joined:
+        verb = "has" if len(change.joined) == 1 else "have"
+        news.append(f"{rank_names(change.joined)} {verb} joined")
+    if not news:
+        why = f": {change.cause}" if change.cause else ""
+        return f"{kept} after an interruption{why}"
+    return f"{', '.join(news)}; {kept}"

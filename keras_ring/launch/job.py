@@ -200,6 +200,7 @@ class Job:
         stderr: int | IO[bytes] = subprocess.PIPE,
         pass_fds: Sequence[int] = (),
         membership_fd: int | None = None,
+        joins: bool = False,
         cwd: Path | None = None,
         cpus: Sequence[int] = (),
     ) -> RankProcess:
@@ -215,6 +216,8 @@ class Job:
             pass_fds: Descriptors that the rank inherits.
             membership_fd: Integer, the descriptor of its socket to the launcher
                 of an elastic job, which it inherits. `None` in other jobs.
+            joins: Boolean, whether it joins an elastic job that runs. It is a
+                job of its own until then.
             cwd: Path of the working directory. Defaults to that of this
                 process.
             cpus: Processors that the rank may run on. Defaults to those of this
@@ -229,8 +232,9 @@ class Job:
         if membership_fd is not None:
             inherited.append(membership_fd)
         contract = RankContract(
-            rank=rank,
-            size=self._size,
+            rank=0 if joins else rank,
+            size=1 if joins else self._size,
+            joins_as=rank if joins else None,
             rendezvous=self._rendezvous.address,
             rendezvous_fd=rendezvous_fd,
             membership_fd=membership_fd,

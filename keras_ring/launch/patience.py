@@ -34,6 +34,8 @@ class Patience:
         host_timeout: Float, the time without a sign of life after which a host
             is lost.
         connect_timeout: Float, the time for ssh to connect.
+        elastic_timeout: Float, the time for which an elastic job may have fewer
+            ranks than it must have.
     """
 
     grace_period: float = _default(time_limits.GRACE_PERIOD)
@@ -42,6 +44,7 @@ class Patience:
     loss_grace: float = _LOSS_GRACE
     host_timeout: float = _default(time_limits.HOST_TIMEOUT)
     connect_timeout: float = _default(time_limits.CONNECT_TIMEOUT)
+    elastic_timeout: float = _default(time_limits.ELASTIC_TIMEOUT)
 
     @property
     def reach_timeout(self) -> float:

@@ -11,6 +11,7 @@ from keras_ring.launch.output_files import OutputFiles
 from keras_ring.launch.patience import Patience
 from keras_ring.launch.plan_environment import rank_environment
 from keras_ring.launch.plan_hosts import (
+    MAX_RANKS,
     hosts_of_job,
     job_size,
     named_hosts,
@@ -79,6 +80,8 @@ class LaunchPlan:
             `None` for that of this process.
         min_size: Integer, the fewest ranks with which the job goes on after it
             has lost some. `None` if it ends when it loses any.
+        max_size: Integer, the most ranks of such a job: others are started
+            while it has fewer. `None` if no others are started.
         patience: `Patience`, the time limits for ranks and hosts.
     """
 
@@ -107,6 +110,7 @@ class LaunchPlan:
     stdin: bytes = field(default=b"", repr=False)
     open_files: int | None = None
     min_size: int | None = None
+    max_size: int | None = None
     patience: Patience = field(default_factory=Patience)
 
 
@@ -133,7 +137,7 @@ def make_plan(
     asked, notes = _asked_size(request, hosts, machine)
     size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
-    if (request.elastic or request.min_ranks is not None) and remote:
+    if is_elastic(request) and remote:
         raise UsageError(
             "--elastic: only the ranks of one host go on without those that"
             " are lost, and these are on several"
@@ -160,6 +164,7 @@ def make_plan(
         timeline=timeline,
         metrics=metrics_address(request),
         min_size=_min_size(request, size),
+        max_size=_max_size(request, size),
         patience=patience,
         notes=notes,
     )
@@ -184,15 +189,35 @@ def _asked_size(
 
 def _min_size(request: RunRequest, size: int) -> int | None:
     """Returns the fewest ranks with which a job goes on."""
-    text = request.min_ranks
-    if text is None:
-        return 1 if request.elastic else None
+    if not is_elastic(request):
+        return None
+    text = "1" if request.min_ranks is None else request.min_ranks
     if not text.isdecimal() or not 1 <= int(text) <= size:
         raise UsageError(
             f"--min-np {text}: expected a number from 1 to {size}, the number"
             " of ranks"
         )
+    # A rank that is alone, and stays so, has no other to lose.
+    return None if size == 1 and request.max_ranks is None else int(text)
+
+
+def _max_size(request: RunRequest, size: int) -> int | None:
+    """Returns the number of ranks up to which others are started."""
+    text = request.max_ranks
+    if text is None:
+        return None
+    if not text.isdecimal() or not size <= int(text) <= MAX_RANKS:
+        raise UsageError(
+            f"--max-np {text}: expected a number from {size}, the number of"
+            " ranks at the start"
+        )
     return int(text)
+
+
+def is_elastic(request: RunRequest) -> bool:
+    """Returns whether a job is to go on without ranks that it loses."""
+    sizes = (request.min_ranks, request.max_ranks)
+    return request.elastic or any(size is not None for size in sizes)
 
 
 def _on_this_host(

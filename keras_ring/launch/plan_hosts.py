@@ -12,7 +12,7 @@ from keras_ring.launch.request import RunRequest
 from keras_ring.launch.usage import UsageError
 from keras_ring.protocol import interfaces
 
-_MAX_RANKS = 4096
+MAX_RANKS = 4096
 
 
 def hosts_of_job(
@@ -73,9 +73,9 @@ def job_size(asked: int | None, hosts: Sequence[Host]) -> int:
             )
     if size is None:
         raise UsageError("say how many ranks to start, for example -np 2")
-    if not 1 <= size <= _MAX_RANKS:
+    if not 1 <= size <= MAX_RANKS:
         raise UsageError(
-            f"-np {size}: expected a number of ranks from 1 to {_MAX_RANKS}"
+            f"-np {size}: expected a number of ranks from 1 to {MAX_RANKS}"
         )
     return size
 

@@ -47,6 +47,7 @@ class RunRequest:
             of their variables.
         elastic: Whether `--elastic` was given.
         min_ranks: Value of `--min-np`, or `None`.
+        max_ranks: Value of `--max-np`, or `None`.
         threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -88,6 +89,7 @@ class RunRequest:
     time_limits: Mapping[str, str] = field(default_factory=dict)
     elastic: bool = False
     min_ranks: str | None = None
+    max_ranks: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True

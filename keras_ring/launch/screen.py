@@ -2,6 +2,7 @@
 
 import functools
 import socket
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from keras_ring.launch import tensorflow_lines
@@ -44,7 +45,7 @@ class Screen:
         self._lost = LostFiles()
         self._sinks = dict(zip(_STREAMS, sinks, strict=True))
         self._level = tensorflow_lines.shown_level(plan.environment)
-        self._tails = [Tail() for _ in range(plan.size)]
+        self._tails: defaultdict[int, Tail] = defaultdict(Tail)
         self._folding = Folding(
             plan.size if plan.fold else 1,
             self._put_err,

@@ -6,12 +6,13 @@ signal comes, a slow output takes more bytes, or a grace period is over.
 
 import contextlib
 import functools
+import itertools
 import signal
 import time
 from dataclasses import replace
 
 from keras_ring.launch import signals
-from keras_ring.launch.elastic_members import Members
+from keras_ring.launch.elastic_members import Members, Sizes
 from keras_ring.launch.ending import Ending
 from keras_ring.launch.event_loop import EventLoop
 from keras_ring.launch.job import Job, Rendezvous
@@ -58,8 +59,19 @@ class Supervisor:
         self._members = (
             None
             if plan.min_size is None
-            else Members(plan.size, say, silence=_SILENCE)
+            else Members(
+                Sizes(
+                    first=plan.size,
+                    least=plan.min_size,
+                    most=plan.max_size,
+                    timeout=plan.patience.elastic_timeout,
+                ),
+                say,
+                silence=_SILENCE,
+            )
         )
+        # The places of the ranks that run, each with processors of its own.
+        self._places: dict[int, int] = {}
         # Whether a rank has ended since the last `_collect`.
         self._any_ended = False
 
@@ -84,20 +96,35 @@ class Supervisor:
         return self._result(started, len(leftover))
 
     def _start(self) -> None:
-        members = self._members
         for rank in range(self._plan.size):
-            process = self._job.start(
-                rank,
-                self._plan.command,
-                self._plan.environment,
-                membership_fd=None if members is None else members.open(rank),
-                cpus=self._plan.cpus[rank] if self._plan.cpus else (),
-            )
-            self._running.append(process)
-            self._events.add(process, self._note_end, process)
-            self._add_streams(process)
-            if members is not None:
-                members.watch(rank, self._events)
+            self._start_rank(rank)
+        self._start_joiners()
+
+    def _start_joiners(self) -> None:
+        """Starts processes that join the job, if it has too few ranks."""
+        if self._members is None or self._ending.begun:
+            return
+        for number in self._members.to_start():
+            self._start_rank(number, joins=True)
+
+    def _start_rank(self, rank: int, *, joins: bool = False) -> None:
+        members, cpus = self._members, self._plan.cpus
+        taken = set(self._places.values())
+        place = next(each for each in itertools.count() if each not in taken)
+        process = self._job.start(
+            rank,
+            self._plan.command,
+            self._plan.environment,
+            membership_fd=None if members is None else members.open(rank),
+            joins=joins,
+            cpus=cpus[place % len(cpus)] if cpus else (),
+        )
+        self._places[rank] = place
+        self._running.append(process)
+        self._events.add(process, self._note_end, process)
+        self._add_streams(process)
+        if members is not None:
+            members.watch(rank, self._events)
 
     def _add_streams(self, process: RankProcess) -> None:
         streams = (
@@ -126,7 +153,7 @@ class Supervisor:
                 return False
             self._on_signal(signum)
         self._ending.follow()
-        self._kill_silent()
+        self._follow_members()
         self._show()
         return True
 
@@ -185,6 +212,12 @@ class Supervisor:
                 continue
             self._running.remove(process)
             self._events.remove(process)
+            del self._places[process.rank]
+            if self._members is not None and self._members.is_joining(
+                process.rank
+            ):
+                self._note_failed_joiner(process, returncode)
+                continue
             others_end = self._why_others_end(process.rank, returncode)
             self._ends.append(
                 RankEnd(
@@ -203,13 +236,43 @@ class Supervisor:
                 if self._members is not None:
                     self._members.end(others_end)
             if self._members is not None:
-                self._members.on_end(process.rank)
+                if returncode == 0:
+                    self._members.on_leave(process.rank)
+                else:
+                    self._members.on_end(process.rank)
+        self._start_joiners()
+        self._kill_in_vain()
 
-    def _kill_silent(self) -> None:
-        """Kills ranks for whose reports the others wait in vain."""
+    def _note_failed_joiner(self, process: RankProcess, code: int) -> None:
+        members = self._members
+        if members is None:
+            return
+        if not self._ending.begun and not members.in_vain():
+            how = RankEnd(
+                rank=process.rank, pid=process.pid, returncode=code, seen=0.0
+            ).describe()
+            say(f"rank {process.rank}, which was to join, {how}")
+        members.on_end(process.rank)
+
+    def _kill_in_vain(self) -> None:
+        """Kills those that wait to join others, and will not be let in."""
+        waiting = self._members.in_vain() if self._members else ()
+        for process in self._running:
+            if process.rank in waiting:
+                process.kill()
+
+    def _follow_members(self) -> None:
         if self._members is None:
             return
-        silent = self._members.take_silent()
+        self._kill_silent(self._members)
+        if reason := self._members.take_too_few():
+            say(reason)
+            self._ending.on_failure()
+            self._members.end(reason)
+
+    def _kill_silent(self, members: Members) -> None:
+        """Kills ranks for whose reports the others wait in vain."""
+        silent = members.take_silent()
         for process in self._running:
             if process.rank in silent:
                 say(
@@ -224,16 +287,9 @@ class Supervisor:
         They do if it was killed, which is the empty string. A rank that has
         failed by itself would fail elsewhere, too.
         """
-        least = self._plan.min_size
-        if least is None or returncode >= 0 or self._ending.begun:
+        if self._members is None or returncode >= 0 or self._ending.begun:
             return f"rank {rank} has failed"
-        left = len(self._running)
-        if left >= least:
-            return ""
-        return (
-            f"rank {rank} was killed, and {left} of {self._plan.size} ranks"
-            f" are left, fewer than --min-np {least}"
-        )
+        return self._members.why_over(rank)
 
     def _on_signal(self, signum: int) -> None:
         if signum in signals.REPORTING:

@@ -47,6 +47,7 @@ FAILURE_WAIT = "KERAS_RING_FAILURE_WAIT"
 FAILURE_GRACE = "KERAS_RING_FAILURE_GRACE"
 HOST_TIMEOUT = "KERAS_RING_HOST_TIMEOUT"
 CONNECT_TIMEOUT = "KERAS_RING_CONNECT_TIMEOUT"
+ELASTIC_TIMEOUT = "KERAS_RING_ELASTIC_TIMEOUT"
 
 LIMITS: Mapping[str, TimeLimit] = {
     GRACE_PERIOD: TimeLimit(
@@ -88,6 +89,14 @@ LIMITS: Mapping[str, TimeLimit] = {
         "seconds for ssh to connect to a host, which then has as many, and"
         " at least 30, to answer; hosts have a third of them, and at least 3,"
         " to connect to each other",
+    ),
+    ELASTIC_TIMEOUT: TimeLimit(
+        "--elastic-timeout",
+        600.0,
+        0.0,
+        True,
+        "seconds for which a job of --max-np may have fewer ranks than"
+        " --min-np",
     ),
 }
 

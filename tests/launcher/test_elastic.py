@@ -38,9 +38,52 @@ core.shutdown()
 """
 
 
-def run(tmp_path, ends, *, ranks=3, steps=40, options=(), **environment):
+# Counts up to a number, and lets in who waits; who comes in is told the count.
+# A process that is to join and whose end is "0" ends before it is let in.
+GROWING = """
+import os, signal, sys, time
+import numpy as np
+from keras_ring import core
+from keras_ring.core import generations
+core.init()
+was = os.environ.get("KERAS_RING_JOINS_AS") or core.rank()
+ends = dict(word.split(":") for word in sys.argv[1].split())
+if ends.get(str(was)) == "0":
+    raise RuntimeError("a mistake of %s" % was)
+joins = generations.is_waiting()
+count = np.zeros(1, np.int64)
+if joins:
+    print("alone", core.rank(), "of", core.size(), flush=True)
+    generations.admit()
+    count = core.broadcast(count, 0, name="count")
+while count < int(sys.argv[2]):
+    if str(count[0]) == ends.get(str(was)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.01)
+    total = core.allreduce(count, core.Sum, name="sum")
+    assert total == count * core.size(), (total, count, core.size())
+    count = count + 1
+    waiting = np.array([generations.num_waiting()], np.int64)
+    if core.allreduce(waiting, core.Max, name="waiting"):
+        generations.admit()
+        core.broadcast(count, 0, name="count")
+print("was", was, "is", core.rank(), "of", core.size(), flush=True)
+core.shutdown()
+"""
+
+
+def run(
+    tmp_path,
+    ends,
+    *,
+    ranks=3,
+    steps=40,
+    options=(),
+    program=PROGRAM,
+    **environment,
+):
     script = tmp_path / "program.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     elastic = options or ("--elastic",)
     words = ("run", *elastic, "-np", str(ranks), "--", sys.executable)
     command = Command(*words, str(script), ends, str(steps), **environment)
@@ -129,10 +172,115 @@ def test_ends_with_fewer_ranks_than_it_is_to_have(tmp_path):
     ) in done.stderr
 
 
+def test_others_join_in_the_place_of_those_that_are_lost(tmp_path):
+    done = run(
+        tmp_path,
+        "1:20 0:150 3:280",
+        steps=400,
+        options=("--max-np", "3"),
+        program=GROWING,
+    )
+    assert done.returncode == 0
+    assert ends_of(done) == ["2 is 0 of 3", "4 is 1 of 3", "5 is 2 of 3"]
+    for number in (3, 4, 5):
+        assert f"rank {number} has joined; 3 ranks go on" in done.stderr
+    assert done.stdout.count("alone 0 of 1") == 3
+
+
+def test_one_rank_becomes_three(tmp_path):
+    done = run(
+        tmp_path,
+        "",
+        ranks=1,
+        steps=300,
+        options=("--max-np", "3"),
+        program=GROWING,
+    )
+    assert done.returncode == 0
+    assert len(ends_of(done)) == 3
+    assert ends_of(done)[0] == "0 is 0 of 3"
+
+
+def test_too_few_wait_for_others(tmp_path):
+    done = run(
+        tmp_path,
+        "1:20",
+        ranks=2,
+        steps=60,
+        options=("--min-np", "2", "--max-np", "2"),
+        program=GROWING,
+    )
+    assert done.returncode == 0
+    assert ends_of(done) == ["0 is 0 of 2", "2 is 1 of 2"]
+
+
+def test_too_few_do_not_wait_for_ever(tmp_path):
+    sizes = ("--min-np", "2", "--max-np", "2")
+    # Those that are to join have a mistake.
+    done = run(
+        tmp_path,
+        "1:20 2:0 3:0 4:0",
+        ranks=2,
+        steps=6000,
+        options=sizes,
+        program=GROWING,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("which was to join, exited with code 1") == 3
+    why = "fewer than --min-np 2, and those that were to join have failed"
+    assert why in done.stderr
+    done = run(
+        tmp_path,
+        "1:20",
+        ranks=2,
+        steps=6000,
+        options=(*sizes, "--elastic-timeout", "0.1"),
+        program=GROWING,
+    )
+    assert done.returncode != 0
+    why = "fewer than --min-np 2, and no others have joined in 0.1 s"
+    assert why in done.stderr
+
+
+def test_those_that_cannot_join_are_no_failure_of_the_job(tmp_path):
+    done = run(
+        tmp_path,
+        "1:20 3:0 4:0 5:0",
+        steps=500,
+        options=("--max-np", "3"),
+        program=GROWING,
+    )
+    assert done.returncode == 0
+    assert ends_of(done) == ["0 is 0 of 2", "2 is 1 of 2"]
+    assert done.stderr.count("RuntimeError: a mistake of") == 3
+
+
+def test_who_waits_ends_with_the_job(tmp_path):
+    done = run(
+        tmp_path,
+        "",
+        ranks=2,
+        options=("--max-np", "3"),
+        program=PROGRAM.replace(
+            "names =", "time.sleep(60 * (core.size() == 1)); names ="
+        ),
+    )
+    assert done.returncode == 0
+    assert ends_of(done) == ["0 is 0 of 2", "1 is 1 of 2"]
+    assert "which was to join" not in done.stderr
+
+
 @pytest.mark.parametrize("text", ["0", "4", "two"])
 def test_a_number_of_ranks_that_a_job_cannot_have(text):
     request = RunRequest(command=("true",), num_ranks=3, min_ranks=text)
     with pytest.raises(UsageError, match=f"--min-np {text}: expected a number"):
+        make_plan(request, {"PATH": "/usr/bin"})
+
+
+@pytest.mark.parametrize("text", ["2", "4097", "two"])
+def test_a_number_of_ranks_that_a_job_cannot_grow_to(text):
+    request = RunRequest(command=("true",), num_ranks=3, max_ranks=text)
+    with pytest.raises(UsageError, match=f"--max-np {text}: expected a number"):
         make_plan(request, {"PATH": "/usr/bin"})
 
 

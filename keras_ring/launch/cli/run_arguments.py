@@ -200,7 +200,15 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         "--min-np",
         metavar="N",
         help="the fewest ranks that --elastic, which this implies, goes on"
-        " with; when fewer are left, the job ends (default: 1)",
+        " with; when fewer are left, the job ends, or waits for others to"
+        " join (default: 1)",
+    )
+    run.add_argument(
+        "--max-np",
+        metavar="N",
+        help="start processes that join the job while it has fewer than N"
+        " ranks, as in the place of those that are lost; it implies --elastic,"
+        " and the program trains in a function of kr.elastic.run",
     )
     run.add_argument(
         "--start-timeout",
@@ -372,6 +380,7 @@ def plan_of(
         auto_warmup_epochs=arguments.warmup_epochs,
         elastic=arguments.elastic,
         min_ranks=arguments.min_np,
+        max_ranks=arguments.max_np,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
