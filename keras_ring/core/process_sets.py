@@ -357,7 +357,12 @@ def key_of(process_set: ProcessSet) -> tuple[int, ...]:
 
 
 def is_alone(process_set: ProcessSet) -> bool:
-    """Returns whether this process is the only member of a process set."""
+    """Returns whether this process is the only member of a process set.
+
+    It is not in an elastic job, which others may join.
+    """
+    if topology.is_elastic():
+        return False
     return process_set.size() == 1 and process_set.included()
 
 
@@ -375,7 +380,7 @@ def shares_nothing(process_set: ProcessSet) -> bool:
     if not process_set.included():
         id_of(process_set)
         return True
-    return process_set.size() == 1
+    return is_alone(process_set)
 
 
 def _check_type(process_set: object) -> None:

@@ -81,6 +81,15 @@ def is_elastic() -> bool:
     return bool(native.core().is_elastic())
 
 
+def stays_alone() -> bool:
+    """Returns whether this is the only rank of the job, and stays so.
+
+    Others may join an elastic job. What it traces while it has one rank, they
+    may run together.
+    """
+    return size() == 1 and not is_elastic()
+
+
 def metrics() -> dict[str, int]:
     """Returns counters and times of this rank's runtime since `init()`.
 

@@ -38,7 +38,7 @@ def activate(settings: AutoSettings | None = None) -> None:
         settings = auto_settings.settings_of(os.environ) or AutoSettings()
     install.register()
     job.init()
-    if topology.size() == 1 and not settings.explain:
+    if topology.stays_alone() and not settings.explain:
         return
     _hooks().install(settings)
     share_seed()

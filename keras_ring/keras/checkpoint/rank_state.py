@@ -133,6 +133,6 @@ def _exchanged(
     content: bytes, rows: Sequence[int], name: str
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     data = np.frombuffer(content, np.uint8)
-    if topology.size() == 1:
+    if topology.stays_alone():
         return data, np.array(rows)
     return arrays.alltoall(data, rows, name=name)

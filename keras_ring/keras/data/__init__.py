@@ -173,7 +173,7 @@ def shard(
                 "or make it a `tf.data.Dataset` with "
                 "`tf.data.Dataset.from_generator`."
             )
-        if topology.size() == 1:
+        if topology.stays_alone():
             return dataset
         generator = shard_generator(dataset, uneven)
         return remembered(generator, "elements")
@@ -289,7 +289,7 @@ def _shard_arrays(
     if check:
         same_data.require_same_arrays(leaves)
     total = even_length(length, uneven)
-    if topology.size() == 1 and not shuffle:
+    if topology.stays_alone() and not shuffle:
         return arrays
     order = (
         np.random.default_rng(seed).permutation(length)
@@ -342,7 +342,7 @@ def _shard_py_dataset(
     if shuffle and count is None:
         raise ValueError("A `PyDataset` without end cannot be shuffled.")
     total = None if count is None else even_length(count, uneven)
-    if topology.size() == 1 and not shuffle:
+    if topology.stays_alone() and not shuffle:
         return dataset
     part = ShardedPyDataset(dataset, total, shuffle, seed)
     return remembered(part, "batches", part.num_batches, count)

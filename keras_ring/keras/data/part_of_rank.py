@@ -14,7 +14,7 @@ def remembered(
     data: Any, what: str, mine: int | None = None, whole: int | None = None
 ) -> Any:
     """Records which part of the data this rank has, for the output of `fit`."""
-    if topology.size() > 1:
+    if not topology.stays_alone():
         remember(data, DataPart(what, mine, whole))
     return data
 

@@ -46,7 +46,7 @@ def shard(
             "`dataset.shard(kr.size(), kr.rank())`, which makes unequal parts."
         )
     cardinality = whole = int(dataset.cardinality())
-    if topology.size() > 1:
+    if not topology.stays_alone():
         if cardinality == tf.data.UNKNOWN_CARDINALITY:
             raise ValueError(
                 "The number of elements of this `tf.data.Dataset` is not "
@@ -88,7 +88,7 @@ def shard_files(
         seed if shuffle else None,
         check,
     )
-    if len(per_rank) == 1 and topology.size() > 1:
+    if len(per_rank) == 1 and not topology.stays_alone():
         return shard(dataset, uneven, shuffle, seed)
     if uneven == "error" and len(set(per_rank)) > 1:
         raise ValueError(

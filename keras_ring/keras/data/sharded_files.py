@@ -114,7 +114,7 @@ def _counted(read: Callable[[Tensor], Dataset], paths: list[str]) -> list[int]:
         index: _length(read(tf.constant(paths[index])))
         for index in range(topology.rank(), len(paths), topology.size())
     }
-    if topology.size() == 1:
+    if topology.stays_alone():
         return [mine[index] for index in range(len(paths))]
     of_all: dict[int, int] = {}
     for counted in allgather_object(mine, "data/files"):

@@ -74,7 +74,7 @@ def is_silent(callback: Callback) -> bool:
 
 def _speaks_from_now_on(callback: Callback) -> None:
     setattr(callback, _SILENT, False)
-    setattr(callback, _OTHERS_SILENT, topology.size() > 1)
+    setattr(callback, _OTHERS_SILENT, not topology.stays_alone())
     setattr(callback, _MISSED, None)
     if not isinstance(callback, keras.callbacks.ProgbarLogger):
         notices.warn(
@@ -213,7 +213,7 @@ def _decides(
 
 def _writer_of(callback: Callback, model: Model) -> int | None:
     """Returns the rank that writes for all, or `None` if each rank writes."""
-    if not topology.is_initialized() or topology.size() == 1:
+    if not topology.is_initialized() or topology.stays_alone():
         return None
     if getattr(callback, _EVERY_RANK, False):
         return None

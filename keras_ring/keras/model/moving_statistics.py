@@ -35,7 +35,7 @@ def averaged_statistics(model: Model, wanted: bool = True) -> Iterator[None]:
         and not isinstance(layer, SyncBatchNormalization)
         and layer.built
     ]
-    if not wanted or topology.size() == 1 or not layers:
+    if not wanted or topology.stays_alone() or not layers:
         yield
         return
     statistics = [

@@ -53,7 +53,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
     ) -> None:
         """Broadcasts the variables."""
         del coord
-        if topology.size() == 1:
+        if topology.stays_alone():
             return
         try:
             session.run(self._broadcast)

@@ -227,7 +227,7 @@ def _apply_reduced(
     variables: Iterable[Variable] | None,
 ) -> Any:
     """Reduces `gradients` and applies them, now or after the last pass."""
-    if reduction_guard.is_reduced() or topology.size() == 1:
+    if reduction_guard.is_reduced() or topology.stays_alone():
         return apply(gradients, variables)
     if process_sets.shares_nothing(settings.process_set):
         with reduction_guard.reduced():

@@ -72,7 +72,7 @@ def require_unreduced(
     Raises:
         ValueError: If a tape has reduced one of them.
     """
-    if not topology.is_initialized() or topology.size() == 1:
+    if not topology.is_initialized() or topology.stays_alone():
         return
     for gradient, source in zip(gradients, sources, strict=True):
         if gradient is not None and tape_marks.comes_from_tape(
@@ -200,7 +200,7 @@ def _is_left_alone() -> bool:
         scope.current().is_reduced
         or local_updates.are_allowed()
         or not topology.is_initialized()
-        or topology.size() == 1
+        or topology.stays_alone()
     )
 
 

@@ -99,7 +99,7 @@ def _install_in_keras(framework: str) -> None:
         from keras_ring.keras.lanes import jax_trainer
 
         jax_trainer.install()
-    if topology.size() == 1:
+    if topology.stays_alone():
         return
     # For programs that forget to make anything distributed.
     from keras_ring.keras.fit import one_writer, own_files, terminate_on_nan
@@ -155,7 +155,7 @@ def _refuse_training(why: str) -> None:
     Without the error, each rank would train a model of its own unnoticed.
     """
     keras: Any = sys.modules.get("keras")
-    if keras is None or topology.size() == 1:
+    if keras is None or topology.stays_alone():
         return
     for name in ("fit", "train_on_batch"):
         method = getattr(keras.Model, name)
@@ -168,7 +168,7 @@ def _refuse_training(why: str) -> None:
 def _refused(method: Callable[..., Any], why: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def refused(*args: Any, **kwargs: Any) -> Any:
-        if topology.is_initialized() and topology.size() > 1:
+        if topology.is_initialized() and not topology.stays_alone():
             raise errors.ConfigurationError(why)
         return method(*args, **kwargs)
 
