@@ -361,10 +361,13 @@ Status ElasticJob::Commit(const std::string& group, Committed done) {
   {
     MutexLock lock(mutex_);
     if (state_ == State::kEnded) return end_;
-    if (waits_) {
+    // A program may train for a step or two so that its optimizer has
+    // variables.
+    if (waits_ && steps_.committed >= kMostStepsAlone) {
       return FailedPreconditionError(
-          "this process joins a job that runs, and has not been let in: its "
-          "program must train in a function of `kr.elastic.run`");
+          "this process joins a job that runs, and has trained alone for " +
+          std::to_string(kMostStepsAlone) +
+          " steps: its program must train in a function of `kr.elastic.run`");
     }
     if (commits_.count(group) != 0) {
       return InvalidArgumentError("the commit of " + group +

@@ -90,8 +90,10 @@ class ElasticJob {
   };
   Steps steps() const KR_EXCLUDES(mutex_);
 
-  // Whether this process joins, and has not been let in.
+  // Whether this process joins, and has not been let in. It may commit a few
+  // steps alone until then; kFailedPrecondition after these.
   bool IsWaiting() const KR_EXCLUDES(mutex_);
+  static constexpr uint64_t kMostStepsAlone = 16;
   // How many processes wait to be let in, as far as this rank has heard. Others
   // may not have heard of it.
   uint64_t NumWaiting() { return parts_.membership->NumWaiting(); }

@@ -547,6 +547,9 @@ TEST_F(ElasticJobTest, LetsInWhoWaits) {
   const int other = StartJoining();
   EXPECT_TRUE(jobs_[other]->IsWaiting());
   EXPECT_FALSE(jobs_[0]->IsWaiting());
+  for (uint64_t step = 0; step < ElasticJob::kMostStepsAlone; ++step) {
+    EXPECT_EQ(Step({other}), 8);
+  }
   const Status trains = jobs_[other]->Commit(
       kGroup, [](const Result<bool>&) { ADD_FAILURE() << "it trains alone"; });
   EXPECT_EQ(trains.code(), StatusCode::kFailedPrecondition);
