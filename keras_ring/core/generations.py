@@ -7,6 +7,7 @@ joins a job which runs is alone at first, until the ranks let it in.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from keras_ring import errors
 from keras_ring.core import failures, native
@@ -67,13 +68,40 @@ def admit() -> None:
 
     All ranks must call it between the same two steps, with no operation
     pending. It blocks until they have, and there are enough of them. The job
-    has another generation then.
+    has another generation then, whose ranks have done nothing together yet.
 
     Raises:
         UnavailableError: If the job ends.
     """
+    global _num_admissions
     with failures.translated():
         native.core().admit()
+    _num_admissions += 1
+    for forget in _on_admission:
+        forget()
+
+
+def num_admissions() -> int:
+    """Returns how often this process was let in, or has let in others.
+
+    What it has compared with others before, those that came in have not.
+    """
+    return _num_admissions
+
+
+def on_admission(forget: Callable[[], None]) -> None:
+    """Registers a function to call whenever others have come in.
+
+    Args:
+        forget: Function that forgets what ranks have done together, or how
+            often. Registering it again has no effect.
+    """
+    if forget not in _on_admission:
+        _on_admission.append(forget)
+
+
+_num_admissions = 0
+_on_admission: list[Callable[[], None]] = []
 
 
 def tell(key: str, text: bytes, generation: int) -> bool:

@@ -20,6 +20,7 @@ from absl import logging
 
 from keras_ring._typing import Dataset, Model, Structure
 from keras_ring.core import arrays, topology
+from keras_ring.core.generations import num_admissions
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
@@ -32,6 +33,9 @@ from keras_ring.keras.backends import backend, tf_data
 from keras_ring.keras.backends.interface import Run
 from keras_ring.keras.lanes import compat
 
+# Attributes of a model: whether it is not compared, and the number of
+# admissions at which it was.
+_LEFT_OUT = "_keras_ring_batch_left_out"
 _WATCHED = "_keras_ring_batch_watched"
 _DIGEST_BYTES = 16
 _UNKNOWN = bytes(_DIGEST_BYTES)
@@ -57,11 +61,14 @@ def watch(
             all ranks.
         verbose: Boolean, whether to print the size of the global batch.
     """
-    if is_alone(process_set) or getattr(model, _WATCHED, False):
+    if is_alone(process_set) or getattr(model, _LEFT_OUT, False):
+        return
+    # Ranks that have come in since it was compared have not compared it.
+    if getattr(model, _WATCHED, None) == num_admissions():
         return
     if backend.is_graph_program():
         return
-    object.__setattr__(model, _WATCHED, True)
+    object.__setattr__(model, _WATCHED, num_admissions())
 
     def compare_and_train(train: Run, iterator: Iterator[Structure]) -> Any:
         dataset = getattr(iterator, "_dataset", None)
@@ -76,7 +83,7 @@ def watch(
 
 def leave_out(model: Model) -> None:
     """Excludes a model from the comparison of first batches."""
-    object.__setattr__(model, _WATCHED, True)
+    object.__setattr__(model, _LEFT_OUT, True)
 
 
 def _compare(

@@ -34,8 +34,9 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
+from keras_ring.core import generations
 from keras_ring.core.arrays import has_joined
-from keras_ring.core.process_sets import ProcessSet, key_of
+from keras_ring.core.process_sets import ProcessSet, is_alone, key_of
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement import difference, fingerprints
 from keras_ring.keras.agreement.difference import Difference
@@ -109,6 +110,12 @@ class _Training:
     def begin_again(self) -> None:
         """Requests a comparison before the next update."""
         self._looks.begin_again()
+
+    def begin_anew(self) -> None:
+        """Counts updates from 0 again, as ranks do that have come in."""
+        self._calls = self._made = 0
+        self._looks = Looks()
+        self._grace = False
 
     def has_begun(self) -> bool:
         """Returns whether an update was counted."""
@@ -274,13 +281,15 @@ def updating(
         ConsistencyError: On all members, if a comparison is due and they
             differ.
     """
-    if process_set.size() == 1 or not process_set.included():
+    if is_alone(process_set) or not process_set.included():
         return update()
     by_members = _trainings.setdefault(optimizer, {})
     members = key_of(process_set)
     training = by_members.get(members)
     if training is None:
         _install()
+        # Who has come in has the values of the others.
+        grace = grace and not generations.num_admissions()
         training = _Training(optimizer, process_set, grace, passes)
         by_members[members] = training
     training.add(sources, local)
@@ -301,6 +310,7 @@ def _install() -> None:
     hooks.subscribe(
         events.GRAPH_RUN, _counted, ring=Ring.COMPARE, purpose=_PURPOSE
     )
+    generations.on_admission(_begin_anew)
     hooks.subscribe(
         events.FIT_RUNS, _begun, ring=Ring.COMPARE, purpose=_PURPOSE
     )
@@ -358,6 +368,12 @@ def _begin_again(model: Model) -> None:
             if compat.is_optimizer(each):
                 for training in _trainings.get(each, {}).values():
                     training.begin_again()
+
+
+def _begin_anew() -> None:
+    for trainings in _trainings.values():
+        for training in trainings.values():
+            training.begin_anew()
 
 
 def _in_session(training: _Training, update: Callable[[], Any]) -> Any:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from keras_ring._typing import Operation, Source, Variable
 from keras_ring.core.arrays import has_joined
-from keras_ring.core.process_sets import ProcessSet, key_of
+from keras_ring.core.process_sets import ProcessSet, is_alone, key_of
 from keras_ring.errors import ConsistencyError
 from keras_ring.keras.agreement import shared_paths
 from keras_ring.keras.agreement.difference import Difference, first_difference
@@ -87,10 +87,19 @@ def compared(
 
 def leave_out(variables: Iterable[Variable], process_set: ProcessSet) -> None:
     """Excludes variables that each rank keeps from comparisons."""
+    variables = list(variables)
+    note_equal(variables, process_set)
     for variable in variables:
-        members = key_of(process_set)
-        _of(variable, _COMPARED)[members] = 1
-        _of(variable, _LEFT_OUT)[members] = 1
+        _of(variable, _LEFT_OUT)[key_of(process_set)] = 1
+
+
+def note_equal(variables: Iterable[Variable], process_set: ProcessSet) -> None:
+    """Takes note that variables are equal on all ranks of a process set.
+
+    All of them must do so, because they are not compared any more.
+    """
+    for variable in variables:
+        _of(variable, _COMPARED)[key_of(process_set)] = 1
 
 
 def is_left_out(variable: Variable, members: tuple[int, ...]) -> bool:
@@ -105,8 +114,8 @@ def is_left_out(variable: Variable, members: tuple[int, ...]) -> bool:
 
 def _may_compare(process_set: ProcessSet) -> bool:
     return (
-        process_set.size() > 1
-        and process_set.included()
+        process_set.included()
+        and not is_alone(process_set)
         and not has_joined()
         and not local_updates.are_allowed()
     )
