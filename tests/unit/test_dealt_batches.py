@@ -151,3 +151,74 @@ def test_what_cannot_be_dealt_out(data, arguments, error):
 def test_other_data():
     with job(0, 1), pytest.raises(TypeError, match="Received, in it, an obj"):
         batches([1, 2, 3], 1)
+
+
+def _some(data, count):
+    """Leaves a loop after some batches of one row; returns these."""
+    batches_of_one = itertools.islice(iter(data), count)
+    return [int(batch[0]) for batch in batches_of_one]
+
+
+def _told(number, members):
+    """Returns a `told_after` of ranks that had nothing to tell."""
+    told = generations.Told(number, members, (b"",) * len(members))
+    return lambda after, key: [told] if after < number else []
+
+
+def test_a_loop_that_was_left_goes_on():
+    with job(0, 2):
+        data = batches(np.arange(12), 1, shuffle=True)
+        first = _some(data, 3)
+        dealt_batches.pause()
+        dealt_batches.pause()  # nothing is left a second time
+        rest = [number for (number,) in read(data)]
+        another = [number for (number,) in read(data)]
+    assert (len(first), len(rest), len(another)) == (3, 3, 6)
+    assert not set(first) & set(rest)
+    # A loop that was left without that is not gone on with.
+    with job(0, 2):
+        data = batches(np.arange(12), 1)
+        assert len(list(itertools.islice(iter(data), 3))) == 3
+        assert len(read(data)) == 6
+
+
+def test_an_epoch_of_which_nothing_is_left_is_not_gone_on_with():
+    with job(0, 1):
+        data = batches(np.arange(4), 2)
+        assert len(list(itertools.islice(iter(data), 2))) == 2
+        dealt_batches.pause()
+        assert read(data) == [[0, 1], [2, 3]]
+        assert read(data) == [[0, 1], [2, 3]]
+
+
+def test_who_comes_in_goes_on_with_the_others():
+    with job(0, 2):
+        data = batches(np.arange(12), 1, shuffle=True)
+        read(data)  # one epoch is over
+        first = _some(data, 2)
+        dealt_batches.pause()
+        number, positions = dealt_batches._dealers.positions()
+        position = positions[f"batches/{number - 1}"]
+    assert len(position.free) == 12 - 2 * 2
+    # Rank 2, which was alone until now, and has looked at its data.
+    topology = types.SimpleNamespace(rank=0, size=1, generation=0)
+    with (
+        mock.patch("keras_ring.core.topology.topology", lambda: topology),
+        mock.patch.multiple(
+            generations,
+            tell=lambda key, text, generation: True,
+            told_after=_told(1, (0, 1, 2)),
+        ),
+    ):
+        topology.generation, topology.rank, topology.size = 1, 2, 3
+        data = batches(np.arange(12), 1, shuffle=True)
+        key = f"batches/{dealt_batches._dealers.positions()[0] - 1}"
+        dealt_batches._dealers.go_on(100, {key: position})
+        mine = [number for (number,) in read(data)]
+        # The second epoch has an order of its own.
+        rows = np.random.default_rng([0, 1]).permutation(12)
+        third, sixth = position.free[2], position.free[5]
+        assert mine == [rows[third], rows[sixth], rows[0]]
+        assert not set(mine[:2]) & set(first)
+        assert len(read(data)) == 4  # the next epoch, of 12 by 3
+    assert dealt_batches._dealers.positions()[0] == 100

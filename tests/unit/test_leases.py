@@ -1,4 +1,4 @@
-"""What is dealt out when ranks are lost: no batch twice, none left out."""
+"""What is dealt out when ranks are lost and come: none twice, or left out."""
 
 import itertools
 from collections import Counter
@@ -11,10 +11,12 @@ from keras_ring.keras.data.leases import END, Generation, Leases
 
 
 class Job:
-    """Members that train in steps, and are lost as `draw` decides."""
+    """Members that train in steps, and are lost and come as `draw` decides."""
 
     def __init__(self, draw, size, order, *, pad):
         self._draw = draw
+        self._order, self._pad = order, pad
+        self.most = size
         self.members = list(range(size))
         self._number = 0
         first = Generation(0, tuple(self.members))
@@ -91,7 +93,26 @@ class Job:
             self.trained += [in_hand[member] for member in with_shares]
         for member in self.members:
             self.leases[member].end(trained_in)
+        if self._draw(st.integers(0, 7)) == 0:
+            self._let_in(self._draw(st.integers(1, 2)))
         return True
+
+    def _let_in(self, count):
+        """Others come in between two steps."""
+        ranks = self.leases[self.members[0]]
+        new = range(max(self.leases) + 1, max(self.leases) + 1 + count)
+        told = {m: self._told[m] for m in self.members if m in self._told}
+        self.members += new
+        self._number += 1
+        generation = Generation(self._number, tuple(self.members), told)
+        for member in self.members:
+            if member not in new:
+                self.leases[member].add(generation)
+                continue
+            leases = Leases(member, generation, pad=self._pad)
+            leases.go_on(ranks.round, self._order, ranks.free)
+            self.leases[member] = leases
+        self.most = max(self.most, len(self.members))
 
 
 @settings(max_examples=400, deadline=None)
@@ -108,10 +129,10 @@ def test_each_batch_is_trained_on_once(data, size, batches, pad):
     if pad:
         assert left_out == 0
     else:
-        assert left_out < size
+        assert left_out < job.most
     # In the last round, and in one more for each time that a rank was lost in
     # it, which had the last batch.
-    assert again < size * (1 + job.losses)
+    assert again < job.most * (1 + job.losses)
 
 
 @pytest.mark.parametrize("pad", [True, False])

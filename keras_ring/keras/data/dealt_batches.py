@@ -7,10 +7,12 @@ job what has been trained on, and deals out again what has not.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +21,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Dataset, Structure
 from keras_ring.core import generations, notices, topology
+from keras_ring.core.objects import broadcast_object
 from keras_ring.keras.agreement import same_data
 from keras_ring.keras.data import epochs
 from keras_ring.keras.data.leases import END, Generation, Leases
@@ -108,15 +111,26 @@ def _spec(leaf: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *leaf.shape[1:]), dtype)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Position:
+    """A place in dealt batches, between two rounds."""
+
+    epoch: int
+    is_paused: bool
+    round: int
+    free: Sequence[int]
+
+
 class _Dealer:
     """Deals batches out to this rank, epoch by epoch."""
 
     def __init__(self, batches: Batches, *, pad: bool) -> None:
-        global _number_of_dealers
         self._batches = batches
-        self._key = f"batches/{_number_of_dealers}"
-        _number_of_dealers += 1
+        self._pad = pad
+        self._key = _dealers.add(self)
         self._epoch = 0
+        # Whether the next loop goes on with the epoch of the last one.
+        self._is_paused = False
         member, present = _present(self._key)
         self._leases = Leases(member, present, pad=pad)
         self._steps = generations.steps()
@@ -128,15 +142,57 @@ class _Dealer:
     def set_next_epoch(self, epoch: int) -> None:
         """Sets the number of the epoch that reads the data next."""
         self._epoch = epoch
+        self._is_paused = False
+
+    def pause(self) -> None:
+        """Ends a loop that was left; the next one goes on from there."""
+        if self._loop is not None:
+            self._end_round()
+            self._loop = None
+            self._is_paused = True
+
+    @property
+    def position(self) -> _Position:
+        """The place in the data, which is the same on all ranks."""
+        leases = self._leases
+        return _Position(
+            self._epoch, self._is_paused, leases.round, leases.free
+        )
+
+    def go_on(self, position: _Position) -> None:
+        """Takes over the position of ranks that have let this one in."""
+        self._epoch = position.epoch
+        self._is_paused = position.is_paused
+        member, present = _present(self._key)
+        self._leases = Leases(member, present, pad=self._pad)
+        self._steps = generations.steps()
+        order: Sequence[int] = ()
+        if position.is_paused:
+            order = self._batches.order(position.epoch - 1)
+        self._leases.go_on(position.round, order, position.free)
 
     def epoch(self) -> Iterator[Structure]:
         """Yields the batches of this rank in the next epoch."""
-        order = self._batches.order(self._epoch)
-        self._epoch += 1
         self._end_round()
-        self._leases.begin_epoch(order)
         self._read_ahead = None
         self._loop = loop = object()
+        goes_on, self._is_paused = self._is_paused, False
+        is_any_left = False
+        if goes_on:
+            for batch in self._rest_of_epoch(loop):
+                is_any_left = True
+                yield batch
+            self._batches.end()
+        # A loop without any batch would be none.
+        if not is_any_left:
+            order = self._batches.order(self._epoch)
+            self._epoch += 1
+            self._leases.begin_epoch(order)
+            yield from self._rest_of_epoch(loop)
+            self._batches.end()
+        self._loop = None
+
+    def _rest_of_epoch(self, loop: object) -> Iterator[Structure]:
         while (lease := self._take()) != END:
             yield _without_lists(self._read(lease))
             if self._loop is not loop:
@@ -146,7 +202,6 @@ class _Dealer:
                 )
             self._end_round()
         self._end_round()
-        self._batches.end()
 
     def _take(self) -> int:
         while True:
@@ -204,8 +259,68 @@ class _Dealer:
         return batch
 
 
-# By which ranks tell their data apart: all make the same, in one order.
-_number_of_dealers = 0
+class _Dealers:
+    """The dealers of this process.
+
+    Ranks tell their data apart by numbers: all make the same, in one order.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._by_key: weakref.WeakValueDictionary[str, _Dealer] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def add(self, dealer: _Dealer) -> str:
+        """Adds one; returns its key."""
+        key = f"batches/{self._number}"
+        self._number += 1
+        self._by_key[key] = dealer
+        return key
+
+    def pause(self) -> None:
+        """Pauses all."""
+        for dealer in list(self._by_key.values()):
+            dealer.pause()
+
+    def positions(self) -> tuple[int, dict[str, _Position]]:
+        """Returns the number of dealers ever, and the positions of all."""
+        positions = {key: each.position for key, each in self._by_key.items()}
+        return self._number, positions
+
+    def go_on(self, number: int, positions: Mapping[str, _Position]) -> None:
+        """Takes over the result of `positions` from another rank."""
+        self._number = number
+        for key, dealer in list(self._by_key.items()):
+            if key in positions:
+                dealer.go_on(positions[key])
+
+
+_dealers = _Dealers()
+
+
+def pause() -> None:
+    """Ends the loops over dealt batches that the program has left.
+
+    The next loop over the same data goes on from there. All ranks must call
+    this after the same step.
+    """
+    _dealers.pause()
+
+
+def share_positions(*, has_come_in: bool) -> None:
+    """Gives ranks that have come in the positions of the others.
+
+    All ranks must call this.
+
+    Args:
+        has_come_in: Boolean, whether this rank is one of them.
+    """
+    number, positions = broadcast_object(
+        _dealers.positions(), 0, name="positions of batches"
+    )
+    if has_come_in:
+        _dealers.go_on(number, positions)
 
 
 def _generation(told: generations.Told) -> Generation:

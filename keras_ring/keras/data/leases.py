@@ -74,6 +74,25 @@ class Leases:
         """The number of the present round."""
         return self._round
 
+    @property
+    def free(self) -> Sequence[int]:
+        """The batches that nobody had taken when the round began."""
+        return tuple(self._free)
+
+    def go_on(
+        self, number: int, order: Sequence[int], free: Sequence[int]
+    ) -> None:
+        """Takes over where the others are between two rounds.
+
+        Args:
+            number: Integer, the number of the last round.
+            order: As in `begin_epoch`.
+            free: The batches of it that nobody has taken.
+        """
+        self._round = number
+        self.begin_epoch(order)
+        self._free = deque(free)
+
     def begin_epoch(self, order: Sequence[int]) -> None:
         """Begins to deal the leases of an epoch.
 
