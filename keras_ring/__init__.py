@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         size,
     )
     from keras_ring.job import init, shutdown
+    from keras_ring.keras import elastic
     from keras_ring.keras.checkpoint.model_loading import load_model
     from keras_ring.keras.inference.inference import evaluate, predict
     from keras_ring.keras.model.global_variables import (
@@ -117,14 +118,18 @@ if TYPE_CHECKING:
 # Collectives without tensors, which the core has as well.
 _OF_NO_TENSORS = ("barrier", "join")
 # Modules that programs of Keras use.
-_OF_KERAS = ("callbacks", "checkpoint", "data", "schedules")
-# The module of each public name. If the value is None, the name is a module.
+_OF_KERAS = ("callbacks", "checkpoint", "data", "elastic", "schedules")
+# The path of each public module.
+_MODULES = {
+    "callbacks": "callbacks",
+    "checkpoint": "checkpoint",
+    "data": "data",
+    "elastic": "keras.elastic",
+    "errors": "errors",
+    "schedules": "schedules",
+}
+# The module of each other public name.
 _HOMES = {
-    "callbacks": None,
-    "checkpoint": None,
-    "data": None,
-    "errors": None,
-    "schedules": None,
     "ccl_built": "core.builds",
     "check_build": "launch.cli.builds",
     "cuda_built": "core.builds",
@@ -240,6 +245,7 @@ __all__ = [
     "cuda_built",
     "data",
     "ddl_built",
+    "elastic",
     "errors",
     "evaluate",
     "global_process_set",
@@ -280,19 +286,6 @@ __all__ = [
     "xla_built",
 ]
 
-# Names of Horovod that do not exist here, and what to do instead.
-_ABSENT = {
-    "elastic": (
-        ": a job of `keras-ring run --elastic` goes on without the ranks that "
-        "it loses, and the program needs nothing for it (docs/elastic.md). "
-        "Ranks do not come back. With the state saved by "
-        "`kr.callbacks.BackupAndRestore` or `kr.checkpoint`, a program that is "
-        "started again goes on from there, with as many ranks as there are "
-        "then: `keras-ring run --restarts N` does so when a rank fails"
-    ),
-}
-
-
 _native.warn_of_mismatch()
 _arena.prepare()
 _saved_classes.register()
@@ -300,17 +293,15 @@ _former_paths.keep()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        why = _ABSENT.get(name, "")
-        raise AttributeError(
-            f"module 'keras_ring' has no attribute '{name}'{why}"
-        )
-    home = _HOMES[name]
-    if (home or "").startswith("keras.") or name in _OF_KERAS:
+    home = _HOMES.get(name, "")
+    if not home and name not in _MODULES:
+        raise AttributeError(f"module 'keras_ring' has no attribute '{name}'")
+    if home.startswith("keras.") or name in _OF_KERAS:
         # The job may be one that `keras_ring.torch` or another has started.
         importlib.import_module("keras_ring.job")
     try:
-        module = importlib.import_module(f"keras_ring.{home or name}")
+        path = home or _MODULES[name]
+        module = importlib.import_module(f"keras_ring.{path}")
     except ModuleNotFoundError as error:
         if name not in _OF_NO_TENSORS:
             raise _native.without_tensorflow(error) from None

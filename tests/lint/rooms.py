@@ -208,6 +208,12 @@ ROOMS = (
     ),
     Room("keras/callbacks", "Keras callbacks", uses=_CALLBACKS, pulls=_SAVED),
     Room(
+        "keras/elastic",
+        "trainings that ranks leave and join, in the way of Horovod's elastic",
+        uses=(*_MODEL, "keras/data"),
+        pulls=_parts(),
+    ),
+    Room(
         "keras/inference",
         "`evaluate`, `predict`",
         uses=(*_CALLBACKS, "keras/callbacks"),

@@ -1,0 +1,125 @@
+"""Runs a training again when the ranks of its job have changed."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from keras_ring._typing import Variable
+from keras_ring.core import generations, topology
+from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras.backends import backend
+from keras_ring.keras.elastic.states import HostsUpdatedInterrupt, State
+from keras_ring.keras.optimizer import initial_values
+
+
+def run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function that trains one that ranks may leave and join.
+
+    The function is called with the state of the training, which all ranks have
+    then, and goes on from there. When it calls `state.commit()` or
+    `state.check_host_updates()`, and the job of `keras-ring run --elastic` has
+    lost ranks or others wait, it is left by an exception, and called again:
+    with others, if they wait, who get the state of rank 0.
+
+    A process that joins a job which runs is alone until it calls the function:
+    before that, `kr.rank()` is 0 and `kr.size()` is 1. A loop or a `fit` over
+    `kr.data.batches` goes on with the epoch in which it was left. Before that,
+    the functions of `state.register_reset_callbacks` are called on all ranks,
+    those that have come in included, once these have the state.
+
+    Unlike with Horovod, nothing is undone when a rank is lost, and no step is
+    repeated: `state.restore()` is not called.
+
+    Args:
+        function: Function whose first argument is a `State`.
+
+    Returns:
+        A function with the same arguments, to be called once on each rank.
+
+    Raises:
+        TypeError: When it is called without a `State`.
+        NotInitializedError: When it is called before `kr.init()`.
+
+    Example:
+    ```python
+    @kr.elastic.run
+    def train(state):
+        for state.epoch in range(state.epoch, epochs):
+            for batch in data:
+                step(batch)
+                state.commit()
+
+
+    train(kr.elastic.KerasState(model, optimizer, epoch=0))
+    ```
+    """
+
+    @functools.wraps(function)
+    def elastic(state: State, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(state, State):
+            raise TypeError(
+                "The first argument must be a `kr.elastic.State`. Received: "
+                f"{state!r} of type {type(state).__name__}"
+            )
+        topology.topology()
+        comes_in = generations.is_waiting()
+        if comes_in:
+            _come_in()
+        state.sync()
+        if comes_in:
+            # The others do so now.
+            state.on_reset()
+        while True:
+            state.agree_on_generation()
+            try:
+                return function(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as interrupt:
+                skip_sync = interrupt.skip_sync
+            _pause_data()
+            if not skip_sync:
+                _let_in()
+                state.sync()
+            state.on_reset()
+
+    return elastic
+
+
+def _come_in() -> None:
+    # The others have compared theirs long ago.
+    initial_values.note_equal(_variables(), global_process_set)
+    generations.admit()
+    _share_positions(has_come_in=True)
+
+
+def _variables() -> list[Variable]:
+    """Returns all variables that the program has made."""
+    if backend.name() != "tensorflow":
+        return []
+    import tensorflow as tf
+
+    # An instance of another class may be a proxy, which is not to be asked.
+    return [
+        each for each in gc.get_objects() if issubclass(type(each), tf.Variable)
+    ]
+
+
+def _let_in() -> None:
+    generations.admit()
+    _share_positions(has_come_in=False)
+
+
+def _pause_data() -> None:
+    if backend.name() == "tensorflow":
+        from keras_ring.keras.data import dealt_batches
+
+        dealt_batches.pause()
+
+
+def _share_positions(*, has_come_in: bool) -> None:
+    if backend.name() == "tensorflow":
+        from keras_ring.keras.data import dealt_batches
+
+        dealt_batches.share_positions(has_come_in=has_come_in)
