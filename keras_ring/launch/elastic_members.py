@@ -22,7 +22,7 @@ _OWN_DELAY = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How many ranks an elastic job has.
+    """The numbers of ranks of an elastic job.
 
     Args:
         first: Integer, the number at its start.

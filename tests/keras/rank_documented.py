@@ -97,6 +97,15 @@ def parse(record):
     row = tf.reshape(tf.io.decode_raw(record, tf.float32), [4])
     return row, tf.cast(row[0] > 0, tf.int64)
 """,
+    "kr.elastic.run": "epochs, data, step = 2, range(3), bool",
+    **dict.fromkeys(
+        (
+            "kr.elastic.CommitStateCallback",
+            "kr.elastic.UpdateBatchStateCallback",
+            "kr.elastic.UpdateEpochStateCallback",
+        ),
+        "state = kr.elastic.KerasState(model, batch=0, epoch=0)",
+    ),
     "kr.grouped_allgather": "labels, scores = y[:2], x[:3]",
     "kr.grouped_allreduce": "loss, accuracy = 1.0, 0.5",
     "kr.grouped_reducescatter": "gradients = [x, x[:3]]",

@@ -182,10 +182,6 @@ def test_load_model_takes_the_settings_of_an_optimizer():
     assert others[-1].kind is others[-1].VAR_KEYWORD
 
 
-def test_what_horovod_has_and_we_do_not():
-    with pytest.raises(
-        AttributeError, match=r"kr\.callbacks\.BackupAndRestore"
-    ):
-        kr.elastic.run  # noqa: B018
+def test_what_there_is_not():
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         kr.nothing  # noqa: B018

@@ -189,6 +189,9 @@ class Backend(Protocol):
     def variable_path(self, variable: Variable) -> str | None:
         """Returns the path of a variable, `None` for any other object."""
 
+    def variable_class(self) -> type:
+        """Returns the class of the results of `storage`."""
+
     def storage(self, variable: Variable) -> Any:
         """Returns the object that stands for the memory of a variable.
 

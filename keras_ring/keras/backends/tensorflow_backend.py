@@ -160,6 +160,10 @@ variable_path = names.variable_path
 num_bytes = tensors.num_bytes
 
 
+def variable_class() -> type:
+    return tf.Variable  # type: ignore[no-any-return]
+
+
 def storage(variable: Variable) -> Any:
     """Returns the TensorFlow variable, which optimizers and tapes share."""
     return variable.value if isinstance(variable, _KERAS) else variable

@@ -177,6 +177,10 @@ def variable_path(variable: Variable) -> str | None:
     return variable.path if isinstance(variable, keras.Variable) else None
 
 
+def variable_class() -> type:
+    return keras.Variable  # type: ignore[no-any-return]
+
+
 def storage(variable: Variable) -> Any:
     return variable
 

@@ -96,14 +96,9 @@ def _come_in() -> None:
 
 def _variables() -> list[Variable]:
     """Returns all variables that the program has made."""
-    if backend.name() != "tensorflow":
-        return []
-    import tensorflow as tf
-
+    made = backend.variable_class()
     # An instance of another class may be a proxy, which is not to be asked.
-    return [
-        each for each in gc.get_objects() if issubclass(type(each), tf.Variable)
-    ]
+    return [each for each in gc.get_objects() if issubclass(type(each), made)]
 
 
 def _let_in() -> None:

@@ -1,4 +1,4 @@
-"""What a training has beside its program: the state that ranks share.
+"""The state of a training that its ranks share, beside its program.
 
 The names and the arguments are those of Horovod's `hvd.elastic`.
 """
