@@ -6,12 +6,12 @@ names            names by which ranks match their tensors
 ordering         the order of stateful ops in TensorFlow
 xla              collectives in functions that XLA compiles
 autograph        keeps AutoGraph out of functions
+topology_ops     rank, size and so on as values in a graph
 reduction_calls  prepares reductions for the native ops
 reductions       allreduce, reducescatter
 gathers          allgather, alltoall, broadcast, barrier, join
 sparse           tf.IndexedSlices
 gradients        the gradients of the collectives
-topology_ops     rank, size and so on as values in a graph
 execution        the execution mode of the program
 tensors          facts about tensors and variables
 batch_rows       rows of a batch, which ranks share

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from keras_ring._typing import Tensor
 
 
-def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
+def padded(everyone: Tensor, most: int) -> Tensor:
+    """Appends vectors of zeros, which change no Adasum and no gradient.
+
+    Args:
+        everyone: A tensor with the vectors of all ranks along the first
+            dimension, whose size is unknown.
+        most: Integer, the most vectors that there may be.
+
+    Returns:
+        A tensor with a power of two of vectors.
+    """
+    count = 1 << (most - 1).bit_length()
+    after = count - tf.shape(everyone)[0]
+    around = tf.pad([[0, after]], [[0, everyone.shape.rank - 1], [0, 0]])
+    return tf.ensure_shape(
+        tf.pad(everyone, around), [count, *everyone.shape[1:]]
+    )
+
+
+def gradient_of_own(everyone: Tensor, rank: Any, gradient: Tensor) -> Tensor:
     """Returns the gradient of an Adasum by the vector of one rank.
 
     The factors of an Adasum depend on the vectors, so the result is not just
@@ -16,7 +38,8 @@ def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
     Args:
         everyone: A tensor of floats with the vectors of all ranks in their
             order along the first dimension, whose size is known.
-        rank: Integer, the rank whose gradient is wanted.
+        rank: Integer, the rank whose gradient is wanted. It may be a scalar
+            if there is a power of two of vectors.
         gradient: A tensor, the gradient of the result.
 
     Returns:
@@ -28,8 +51,9 @@ def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
     pairs = []
     while len(vectors) > 1:
         partner = rank ^ 1
-        if partner < len(vectors):
-            pairs.append(_Pair(vectors[rank], vectors[partner]))
+        # With a power of two, everyone has a partner.
+        if not isinstance(rank, int) or partner < len(vectors):
+            pairs.append(_Pair(_at(vectors, rank), _at(vectors, partner)))
         combined = [
             _Pair(a, b).combine()
             for a, b in zip(vectors[::2], vectors[1::2], strict=False)
@@ -40,6 +64,13 @@ def gradient_of_own(everyone: Tensor, rank: int, gradient: Tensor) -> Tensor:
     for pair in reversed(pairs):
         back = pair.gradient_of_own(back)
     return tf.cast(back, gradient.dtype)
+
+
+def _at(vectors: Sequence[Tensor], index: Any) -> Tensor:
+    """Returns the vector at an index that may be a scalar."""
+    if isinstance(index, int):
+        return vectors[index]
+    return tf.stack(vectors)[index]
 
 
 class _Pair:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_ring._typing import Structure, Tensor
 from keras_ring.core.process_sets import ProcessSet
+from keras_ring.tensorflow import topology_ops
 
 
 def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:
@@ -17,7 +18,8 @@ def rows_of_rank(rows: Any, process_set: ProcessSet) -> Any:
         rows: Integer or integer scalar, the rows of the whole batch.
         process_set: A `kr.ProcessSet`, whose ranks share the batch.
     """
-    size, rank = process_set.size(), process_set.rank()
+    size = topology_ops.size_in_graph(process_set)
+    rank = topology_ops.rank_in_graph(process_set)
     return rows * (rank + 1) // size - rows * rank // size
 
 

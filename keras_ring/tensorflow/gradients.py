@@ -9,6 +9,7 @@ docs/collectives.md has the formulas.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -23,6 +24,7 @@ from keras_ring.tensorflow import (
     op_attributes,
     reduction_calls,
     reductions,
+    topology_ops,
     xla,
 )
 from keras_ring.tensorflow.compression import Compression, Compressor
@@ -108,18 +110,27 @@ def _as_reduced(op: Operation, members: Sequence[int]) -> list[Tensor]:
 
 def _rows_of_everyone(
     rows: Tensor,
-    begin: int,
-    total: int,
+    place: Callable[[], tuple[int, int]],
     name: str,
     process_set: ProcessSet,
     compression: Compressor = Compression.none,
 ) -> Tensor:
-    """Concatenates the ranks' rows; under XLA, by a sum of padded rows."""
+    """Concatenates the ranks' rows; under XLA, by a sum of padded rows.
+
+    Args:
+        rows: A tensor, the rows of this rank.
+        place: Function that returns the index of the first of them, and the
+            number of all rows; it is called under XLA.
+        name: String, the name of the collective.
+        process_set: A `kr.ProcessSet`, whose ranks have rows.
+        compression: The format of the rows on the wire.
+    """
     if not xla.is_tracing():
         sent, dtype = compression.compress(rows)
         gathered = gathers.allgather(sent, name=name, process_set=process_set)
         return compression.decompress(gathered, dtype)
     own = rows.shape[0]
+    begin, total = place()
     around = [[begin, total - begin - own]] + [[0, 0]] * (rows.shape.rank - 1)
     return reductions.allreduce(
         tf.pad(rows, around),
@@ -132,10 +143,16 @@ def _rows_of_everyone(
 
 def _of_everyone(tensor: Tensor, name: str, process_set: ProcessSet) -> Tensor:
     """Returns the ranks' tensors, stacked along a new first dimension."""
-    size = process_set.size()
     everyone = _rows_of_everyone(
-        tensor[tf.newaxis], process_set.rank(), size, name, process_set
+        tensor[tf.newaxis],
+        lambda: (
+            topology_ops.rank_in_graph(process_set),
+            topology_ops.size_in_graph(process_set),
+        ),
+        name,
+        process_set,
     )
+    size = topology_ops.static_size(process_set)
     return tf.ensure_shape(everyone, [size, *everyone.shape[1:]])
 
 
@@ -143,8 +160,8 @@ def _product_of_others(
     tensor: Tensor, name: str, process_set: ProcessSet
 ) -> Tensor:
     """Returns the product of other ranks' tensors, also if they have zeros."""
-    rank = process_set.rank()
     everyone = _of_everyone(tensor, f"{name}/factors", process_set)
+    rank = topology_ops.rank_in_graph(process_set, [everyone])
     before = tf.math.cumprod(everyone, exclusive=True)
     after = tf.math.cumprod(everyone, exclusive=True, reverse=True)
     return (before * after)[rank]
@@ -180,10 +197,8 @@ def _through_reduction(
         ]
     if reduce_op is reduce_ops.Adasum:
         return [
-            adasum_derivative.gradient_of_own(
-                _of_everyone(tensor, f"{name}/{i}/vectors", process_set),
-                process_set.rank(),
-                gradient,
+            _through_adasum(
+                gradient, tensor, f"{name}/{i}/vectors", process_set
             )
             for i, (gradient, tensor) in enumerate(
                 zip(gradients, inputs, strict=True)
@@ -201,6 +216,18 @@ def _through_reduction(
         gradient * hold / count
         for gradient, hold, count in zip(gradients, holds, holders, strict=True)
     ]
+
+
+def _through_adasum(
+    gradient: Tensor, tensor: Tensor, name: str, process_set: ProcessSet
+) -> Tensor:
+    """Returns the gradient of an Adasum by the tensor of this rank."""
+    everyone = _of_everyone(tensor, name, process_set)
+    rank = topology_ops.rank_in_graph(process_set, [everyone])
+    if everyone.shape[0] is None:
+        # If more join than there are now, the step ends in an error.
+        everyone = adasum_derivative.padded(everyone, process_set.size())
+    return adasum_derivative.gradient_of_own(everyone, rank, gradient)
 
 
 @tf.RegisterGradient("KerasRingAllreduce")  # type: ignore[untyped-decorator]
@@ -274,8 +301,9 @@ def _reducescatter_gradient(
             return [
                 _rows_of_everyone(
                     part,
-                    _rows_before(tensor.shape[0], process_set),
-                    tensor.shape[0],
+                    functools.partial(
+                        _place_of_rows, tensor.shape[0], process_set
+                    ),
                     f"{name}/{i}",
                     process_set,
                     compression,
@@ -300,20 +328,26 @@ def _reducescatter_gradient(
         prescale, postscale = op_attributes.factors_of(op)
         factor = prescale * postscale
         if reduce_op is reduce_ops.Average:
-            factor /= process_set.size()
+            factor = topology_ops.mean_factor(process_set, factor, total)
         return [
-            gradient * tf.constant(factor, gradient.dtype) for gradient in total
+            gradient * reduction_calls.as_type(factor, gradient.dtype)
+            for gradient in total
         ]
 
     return _of_members(op, gradients, compute)
 
 
-def _rows_before(rows: int, process_set: ProcessSet) -> int:
-    """Returns how many rows `reducescatter` gives to the ranks before this."""
-    return sum(
-        reduction_calls.scattered_rows(rows, index, process_set.size())
-        for index in range(process_set.rank())
+def _place_of_rows(rows: int, process_set: ProcessSet) -> tuple[int, int]:
+    """Returns which row `reducescatter` gives to this rank first, and `rows`.
+
+    It is for XLA only, which compiles for fixed shapes.
+    """
+    size = topology_ops.size_in_graph(process_set)
+    before = sum(
+        reduction_calls.scattered_rows(rows, index, size)
+        for index in range(topology_ops.rank_in_graph(process_set))
     )
+    return before, rows
 
 
 @tf.RegisterGradient("KerasRingAllgather")  # type: ignore[untyped-decorator]
@@ -343,12 +377,16 @@ def _sum_of_parts(
 
     Each rank receives its rows of all others, and sums them in rank order.
     """
-    parts, _ = gathers.alltoall(
+    # As many rows from each: the sizes of this exchange, whoever is lost later.
+    parts, received = gathers.alltoall(
         tensor, rows, name=name, process_set=process_set
     )
-    own = rows[process_set.rank()]
     shape = tf.concat(
-        [[process_set.size()], [own], tf.shape(tensor, out_type=tf.int64)[1:]],
+        [
+            tf.shape(received, out_type=tf.int64),
+            received[:1],
+            tf.shape(tensor, out_type=tf.int64)[1:],
+        ],
         0,
     )
     parts = tf.reshape(parts, shape)
@@ -373,7 +411,15 @@ def _broadcast_gradient(op: Operation, *gradients: Gradient) -> list[Gradient]:
     def compute(_: list[int], known: list[Tensor]) -> list[Tensor]:
         process_set = _set_of(op)
         total = _sums(known, _name_of(op), process_set)
-        if process_set.ranks[process_set.rank()] == op.get_attr("root_rank"):
+        root_rank = op.get_attr("root_rank")
+        index = topology_ops.rank_in_graph(process_set, total)
+        if not isinstance(index, int):
+            is_root = tf.equal(tf.gather(process_set.ranks, index), root_rank)
+            return [
+                tf.where(is_root, gradient, tf.zeros_like(gradient))
+                for gradient in total
+            ]
+        if process_set.ranks[index] == root_rank:
             return total
         # The root waits for this rank's part, so it must not be pruned.
         with tf.control_dependencies(total):

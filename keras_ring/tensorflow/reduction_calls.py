@@ -9,12 +9,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_ring._typing import Tensor
+from keras_ring._typing import DType, Tensor
 from keras_ring.core import process_sets
 from keras_ring.core.operations import reducible
 from keras_ring.core.reduce_ops import SCALED, Adasum, ReduceOp
 from keras_ring.core.reduction_call import ReductionCall
-from keras_ring.tensorflow import libraries, names, ordering, xla
+from keras_ring.tensorflow import (
+    libraries,
+    names,
+    ordering,
+    topology_ops,
+    xla,
+)
 from keras_ring.tensorflow.compression import Compression, Compressor
 from keras_ring.tensorflow.op_attributes import Kind
 
@@ -103,11 +109,9 @@ def _rows_of_results(
             )
     members = call.process_set
     # Any value will do for a rank that is no member: its op fails when it runs.
-    rank = members.rank() if members.included() else 0
-    return [
-        scattered_rows(tensor.shape[0], rank, members.size())
-        for tensor in tensors
-    ]
+    rank = topology_ops.rank_in_graph(members) if members.included() else 0
+    size = topology_ops.size_in_graph(members)
+    return [scattered_rows(tensor.shape[0], rank, size) for tensor in tensors]
 
 
 def scattered_rows(rows: int, rank: int, size: int) -> int:
@@ -225,14 +229,26 @@ def _factors_are_fused(op: ReduceOp, tensors: Sequence[Tensor]) -> bool:
     return op in SCALED and all(each.dtype.is_floating for each in tensors)
 
 
-def scaled(tensor: Tensor, factor: float) -> Tensor:
-    """Returns a tensor times a number; integers are multiplied in float64."""
-    if factor == 1.0:
+def scaled(tensor: Tensor, factor: Any) -> Tensor:
+    """Returns a tensor times a number; integers are multiplied in float64.
+
+    Args:
+        tensor: A tensor.
+        factor: Float, or a scalar.
+    """
+    if not tf.is_tensor(factor) and factor == 1.0:
         return tensor
     if tensor.dtype.is_floating:
-        return tensor * tf.constant(factor, tensor.dtype)
-    product = tf.cast(tensor, tf.float64) * tf.constant(factor, tf.float64)
+        return tensor * as_type(factor, tensor.dtype)
+    product = tf.cast(tensor, tf.float64) * as_type(factor, tf.float64)
     return tf.cast(product, tensor.dtype)
+
+
+def as_type(factor: Any, dtype: DType) -> Tensor:
+    """Returns a scalar of a type for a float or a scalar."""
+    if tf.is_tensor(factor):
+        return tf.cast(factor, dtype)
+    return tf.constant(factor, dtype)
 
 
 def _double_bits(value: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -98,8 +99,8 @@ def allreduce_indexed_slices(
     )
 
 
-def scaled_gradient(gradient: Gradient, factor: float) -> Gradient:
-    """Returns a dense or sparse gradient times a factor."""
+def scaled_gradient(gradient: Gradient, factor: Any) -> Gradient:
+    """Returns a dense or sparse gradient times a float or a scalar."""
     return map_gradient(
         lambda values: reduction_calls.scaled(values, factor), gradient
     )

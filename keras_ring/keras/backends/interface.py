@@ -359,8 +359,10 @@ class Backend(Protocol):
             gradient: A tensor, or a sparse gradient.
         """
 
-    def scaled(self, gradient: Gradient, factor: float) -> Gradient:
-        """Returns a gradient times a factor."""
+    def part_of_mean(
+        self, gradient: Gradient, process_set: ProcessSet
+    ) -> Gradient:
+        """Returns a gradient divided by the number of ranks of a set."""
 
     def are_finite(self, gradients: Iterable[Gradient]) -> Tensor:
         """Returns 1 if all values are finite, else 0: a scalar of int32."""

@@ -294,8 +294,8 @@ def map_gradient(
     return function(gradient)
 
 
-def scaled(gradient: Gradient, factor: float) -> Gradient:
-    return gradient * jnp.asarray(factor, gradient.dtype)
+def part_of_mean(gradient: Gradient, process_set: ProcessSet) -> Gradient:
+    return gradient * jnp.asarray(1.0 / process_set.size(), gradient.dtype)
 
 
 def are_finite(gradients: Iterable[Gradient]) -> Tensor:

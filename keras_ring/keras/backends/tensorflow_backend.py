@@ -23,7 +23,7 @@ from keras_ring._typing import (
     Tensor,
     Variable,
 )
-from keras_ring.core import reduce_ops
+from keras_ring.core import reduce_ops, topology
 from keras_ring.core.operations import carried
 from keras_ring.core.process_sets import ProcessSet
 from keras_ring.core.reduce_ops import ReduceOp
@@ -45,6 +45,7 @@ from keras_ring.tensorflow import (
     reductions,
     sparse,
     tensors,
+    topology_ops,
     xla,
 )
 
@@ -316,7 +317,12 @@ set_program_random_state = global_random.set_to
 # --- Gradients ---
 
 map_gradient = sparse.map_gradient
-scaled = sparse.scaled_gradient
+
+
+def part_of_mean(gradient: Gradient, process_set: ProcessSet) -> Gradient:
+    return sparse.scaled_gradient(
+        gradient, topology_ops.mean_factor(process_set)
+    )
 
 
 def is_sparse(gradient: Gradient) -> bool:
@@ -360,6 +366,16 @@ def share_of(weight: Any, process_set: ProcessSet) -> Tensor:
     weight = tf.convert_to_tensor(weight)
     if not weight.dtype.is_floating or weight.dtype.size < 4:
         weight = tf.cast(weight, tf.float32)
+    if topology.is_elastic():
+        # Divided by as many ranks as have been summed, whoever is lost
+        # meanwhile.
+        mean = reductions.allreduce(
+            weight,
+            reduce_ops.Average,
+            name="loss_weight",
+            process_set=process_set,
+        )
+        return tf.math.divide_no_nan(weight, mean)
     total = reductions.allreduce(
         weight, reduce_ops.Sum, name="loss_weight", process_set=process_set
     )

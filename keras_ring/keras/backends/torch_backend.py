@@ -366,7 +366,8 @@ def map_gradient(
     )
 
 
-def scaled(gradient: Gradient, factor: float) -> Gradient:
+def part_of_mean(gradient: Gradient, process_set: ProcessSet) -> Gradient:
+    factor = 1.0 / process_set.size()
     return map_gradient(
         lambda values: reduction_calls.scaled(values, factor), gradient
     )

@@ -231,8 +231,8 @@ def reduce_gradients(
                 and settings.op is reduce_ops.Average
             ):
                 # The average is that of the losses: this is a part of it.
-                reduced[i] = backend.scaled(
-                    gradient, 1.0 / settings.process_set.size()
+                reduced[i] = backend.part_of_mean(
+                    gradient, settings.process_set
                 )
             continue
         if backend.is_sparse(gradient):

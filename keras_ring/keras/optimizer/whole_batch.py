@@ -48,7 +48,12 @@ from keras_ring.keras import scope
 from keras_ring.keras.lanes import events, hooks
 from keras_ring.keras.lanes.deterministic_random import WHOLE, Rows
 from keras_ring.keras.lanes.rings import Ring
-from keras_ring.tensorflow import reductions, xla
+from keras_ring.tensorflow import (
+    reduction_calls,
+    reductions,
+    topology_ops,
+    xla,
+)
 from keras_ring.tensorflow.batch_rows import (
     num_rows,
     row_count,
@@ -143,14 +148,20 @@ class Step:
     def share(self) -> Tensor:
         """Returns `b_r / B`, a scalar of float64."""
         if self.is_even:
-            return tf.constant(1.0 / self.process_set.size(), tf.float64)
+            factor = topology_ops.mean_factor(self.process_set)
+            return reduction_calls.as_type(factor, tf.float64)
         return self._share
 
     def factor(self) -> Tensor:
         """Returns `f_r`, a scalar of float64."""
         if self.is_even:
             return tf.constant(1.0, tf.float64)
-        return self.process_set.size() * self._share
+        return self._size([self._share]) * self._share
+
+    def _size(self, after: Sequence[Tensor] = ()) -> Tensor:
+        """Returns the number of ranks, a scalar of float64."""
+        size = topology_ops.size_in_graph(self.process_set, after)
+        return reduction_calls.as_type(size, tf.float64)
 
     def own_rows(self) -> Any:
         """Returns how many rows this rank has: an integer, or a scalar."""
@@ -168,7 +179,7 @@ class Step:
         mean = None if self.is_even else self.factor()
         if target.shape.rank in (0, None):
             return mean
-        total = tf.constant(float(self.process_set.size()), tf.float64)
+        total = self._size()
         rows, own = target.shape[0], self.own_rows()
         if rows is not None and isinstance(own, int):
             return total if rows == own else mean
@@ -254,16 +265,24 @@ class PartStep(Step):
         weights: Sequence[int] | None = None,
     ) -> None:
         super().__init__(process_set, captured)
-        size, rank = process_set.size(), process_set.rank()
-        weights = weights or [1] * size
-        before, total = sum(weights[:rank]), sum(weights)
+        if weights:
+            # Of the ranks there are: for a step that is run once.
+            size, rank = process_set.size(), process_set.rank()
+            before, own = sum(weights[:rank]), weights[rank]
+            total = sum(weights)
+        else:
+            size = total = topology_ops.size_in_graph(process_set)
+            before, own = topology_ops.rank_in_graph(process_set), 1
         whole = static_rows(batch)
+        if not isinstance(size, int):
+            before, total = tf.cast(before, tf.int64), tf.cast(total, tf.int64)
+            whole = None
         if whole is None:
             whole = tf.cast(num_rows(batch), tf.int64)
         self._whole = whole
         self._begin = whole * before // total
-        self._end = whole * (before + weights[rank]) // total
-        equal = all(weight == weights[0] for weight in weights)
+        self._end = whole * (before + own) // total
+        equal = not weights or len(set(weights)) == 1
         self.is_even = isinstance(whole, int) and equal and whole % size == 0
         if not self.is_even:
             self._rows = tf.cast(self.own_rows(), tf.float64)

@@ -21,7 +21,7 @@ import tensorflow as tf
 from keras_ring._typing import Structure, Tensor
 from keras_ring.core import reduce_ops
 from keras_ring.keras.optimizer.whole_batch import Step
-from keras_ring.tensorflow import gathers, reductions, xla
+from keras_ring.tensorflow import gathers, reductions, topology_ops, xla
 from keras_ring.tensorflow.names import unique_names
 
 
@@ -96,7 +96,8 @@ def _gathered(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
         name=name,
         process_set=step.process_set,
     )
-    return whole, tf.reduce_sum(counts[: step.process_set.rank()])
+    rank = topology_ops.rank_in_graph(step.process_set, [counts])
+    return whole, tf.reduce_sum(counts[:rank])
 
 
 def _added(step: Step, own: Tensor, name: str) -> tuple[Tensor, Tensor]:
