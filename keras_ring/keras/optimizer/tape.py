@@ -273,14 +273,15 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             )
             if gradient is not None
         ]
-        names = gradient_names(flat_sources)
-        group = self._commit_group(names)
         with initial_values.compared(
             updated,
             self._settings.process_set,
             self._local_variables,
             grace=True,
         ):
+            # Ranks agree on the paths of variables when they compare them.
+            names = gradient_names(flat_sources)
+            group = self._commit_group(names)
             reduced = reduce_gradients(
                 flat_gradients,
                 flat_sources,
