@@ -172,6 +172,13 @@ def test_a_rank_without_a_record_is_missed():
     assert "All others wait for allreduce 'grad'" in text
 
 
+def test_some_lack_a_result_that_another_rank_has():
+    step, grad = done("step", 6), operation("grad", at=980.0)
+    text = doctor.diagnose([log(0, step, done("grad", 7)), log(1, step, grad)])
+    assert "Rank 2 left no record" in text
+    assert "All others wait" not in text
+
+
 def test_a_rank_that_never_came_is_told():
     waits = operation("first", at=980.0)
     text = doctor.diagnose([log(0, waits), log(1, waits), log(2)])

@@ -204,9 +204,8 @@ def _parting(view: _View) -> list[str]:
 
 
 def _waiting_for_absent(view: _View) -> list[str]:
-    names = sorted(
-        {name for waiting in view.waiting.values() for name in waiting},
-    )
+    # One that has ended on some ranks lacks no rank.
+    names = sorted(set.intersection(*map(set, view.waiting.values())))
     if not names or len(view.logs) == len(view.members):
         return []
     label = view.waiting[view.ranks[0]][names[0]].label
