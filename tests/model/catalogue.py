@@ -55,10 +55,11 @@ def _talk(name, parents, *programs, large=False, **rest):
     )
 
 
-def _members(ranks, steps, deaths, large=False):
-    scenario = members.Scenario(ranks, steps, deaths)
+def _members(ranks, steps, deaths, joins=0, large=False):
+    scenario = members.Scenario(ranks, steps, deaths, joins)
+    more = f", {joins} joins" if joins else ""
     return Case(
-        f"membership: {ranks} ranks, {steps} steps, {deaths} deaths",
+        f"membership: {ranks} ranks, {steps} steps, {deaths} deaths{more}",
         lambda faults=None: members.Membership(scenario, faults),
         large,
     )
@@ -86,6 +87,11 @@ CASES = [
     _members(3, 1, 1),
     _members(3, 2, 1),
     _members(3, 1, 2),
+    _members(2, 2, 0, joins=1),
+    _members(2, 2, 1, joins=1),
+    _members(2, 2, 1, joins=2, large=True),
+    _members(3, 2, 1, joins=1, large=True),
+    _members(2, 2, 2, joins=1, large=True),
     _members(3, 2, 2, large=True),
     _members(4, 1, 2, large=True),
     _slots("2 ranks, 6 chunks", 2, slots.two_shots(6)),
@@ -232,6 +238,14 @@ SEEDED = [
         members.Faults,
         "membership: 2 ranks, 2 steps, 1 deaths",
         "hides_what_has_begun",
+    ),
+    *_seeded(
+        members.Faults,
+        "membership: 2 ranks, 2 steps, 1 deaths, 1 joins",
+        "lets_in_for_one",
+        "agrees_on_nothing",
+        "begins_at_0",
+        "lets_in_again",
     ),
     *_seeded(
         slots.Faults,

@@ -1,7 +1,8 @@
 """Which steps count when ranks are lost: StepLedger and Authority.
 
 Ranks train: each step has one bucket, then a commit. Any of them may be killed
-at any moment, also while the others form the next generation. The authority is
+at any moment, also while the others form the next generation. Others may join:
+before each step the ranks agree whether to let them in. The authority is
 that of the launcher (keras_ring/launch/elastic/authority.py); what a rank does
 is that of csrc/runtime/elastic/step_ledger.cc and elastic_job.cc, which
 `test_elastic_core.py` holds to the same.
@@ -16,6 +17,7 @@ from keras_ring.launch.elastic.messages import (
     MemberReport,
     Outcome,
     Settlement,
+    Stand,
     StepReport,
 )
 from tests.model.explorer import Violation
@@ -27,8 +29,9 @@ _GROUP = "weights"
 # for, of what was lost or of what is whole.
 NEW, SUBMITTED, BEGUN, TORN, WHOLE, ASKED_TORN, ASKED = range(7)
 # Where it is: in a generation; has noticed that this is over; has reported; has
-# been told of the next one, which it tries to form.
-RUNS, BROKEN, REPORTED, FORMS = range(4)
+# been told of the next one, which it tries to form; has reported that it is
+# between two steps; is to join, and is in no generation yet.
+RUNS, BROKEN, REPORTED, FORMS, ADMITS, WAITS = range(6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,14 @@ class Faults:
     submits_what_is_discarded: bool = False
     # Settle: whoever waits for a commit counts it.
     counts_what_is_discarded: bool = False
+    # Authority: lets others in if one rank is between two steps.
+    lets_in_for_one: bool = False
+    # check_host_updates: each rank acts on what it has heard itself.
+    agrees_on_nothing: bool = False
+    # Settle: who comes in does not begin where the others are.
+    begins_at_0: bool = False
+    # GoOn: who has let others in does so once more.
+    lets_in_again: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +69,7 @@ class Scenario:
     ranks: int = 2
     steps: int = 2
     deaths: int = 1
+    joins: int = 0
 
 
 class Rank(NamedTuple):
@@ -72,6 +84,10 @@ class Rank(NamedTuple):
     log: tuple = ()
     ran_in: int = -1  # the generation of the bucket of the step
     sent: int = -1  # and that in which the others were asked last
+    # Before how many steps it has asked whether others wait, and whether it is
+    # about to let them in.
+    asked: int = 0
+    lets_in: bool = False
 
 
 class State(NamedTuple):
@@ -84,6 +100,10 @@ class State(NamedTuple):
     # Of the generation that was decided last.
     settled: tuple
     deaths: int = 0
+    # Those that wait to come in, with their reports, and whether the ranks have
+    # found before each step that some do.
+    waiting: tuple = ()
+    answers: tuple[bool, ...] = ()
 
 
 class Membership:
@@ -95,18 +115,25 @@ class Membership:
 
     def initial(self):
         count = self.scenario.ranks
+        joiner = Rank(generation=-1, where=WAITS)
         return State(
-            (Rank(),) * count, (tuple(range(count)),), frozenset(), (), ()
+            (Rank(),) * count + (joiner,) * self.scenario.joins,
+            (tuple(range(count)),),
+            frozenset(),
+            (),
+            (),
         )
 
     def is_final(self, state):
         return all(
-            not rank.up or len(rank.log) == self.scenario.steps
+            not rank.up
+            or rank.where == WAITS
+            or len(rank.log) == self.scenario.steps
             for rank in state.ranks
         )
 
     def fault(self, state):
-        logs = [rank.log for rank in state.ranks if rank.up]
+        logs = [r.log for r in state.ranks if r.up and r.where != WAITS]
         for log in logs:
             for other in logs:
                 both = min(len(log), len(other))
@@ -125,9 +152,18 @@ class Membership:
                         deaths=state.deaths + 1
                     ),
                 )
+            if rank.where == WAITS:
+                if index not in dict(state.waiting):
+                    yield f"{index} is to join", _joining(state, index)
+                continue
             yield from self._program(state, index, rank)
             if rank.where == RUNS:
                 yield from self._runs(state, index, rank)
+                if rank.lets_in:
+                    yield (
+                        f"rank {index} is between two steps",
+                        self._reported(state, index, rank),
+                    )
             elif rank.where == FORMS:
                 yield from self._forms(state, index, rank)
             elif rank.where == BROKEN:
@@ -141,7 +177,11 @@ class Membership:
 
     def _program(self, state, index, rank):
         """What a program does by itself, whoever is there."""
-        if len(rank.log) == self.scenario.steps:
+        if len(rank.log) == self.scenario.steps or rank.lets_in:
+            return
+        is_between = rank.phase == NEW and not rank.discarded
+        if is_between and self.scenario.joins and rank.asked <= len(rank.log):
+            yield from self._asks_who_waits(state, index, rank)
             return
         sent = rank.generation if rank.where == RUNS else -1
         if rank.discarded:
@@ -160,6 +200,31 @@ class Membership:
                 f"rank {index} asks",
                 _with(state, index, phase=asked, sent=sent),
             )
+
+    def _asks_who_waits(self, state, index, rank):
+        """A collective of all ranks, whose result is given to who lacks it."""
+        members = [state.ranks[i] for i in state.members[rank.generation]]
+        number = len(rank.log)
+        is_known = len(state.answers) > number
+        is_whole = rank.where == RUNS and all(
+            each.up
+            and each.where in (RUNS, ADMITS)
+            and each.generation == rank.generation
+            and len(each.log) >= number
+            for each in members
+        )
+        if not is_known and not is_whole:
+            return
+        news = [False]
+        if state.waiting and sum(state.answers) < self.scenario.joins:
+            news.append(True)
+        if is_known and not self.faults.agrees_on_nothing:
+            news = [state.answers[number]]
+        for some_wait in news:
+            after = _with(state, index, asked=number + 1, lets_in=some_wait)
+            if not is_known:
+                after = after._replace(answers=(*state.answers, some_wait))
+            yield f"rank {index} finds that some wait: {some_wait}", after
 
     def _runs(self, state, index, rank):
         members = [state.ranks[i] for i in state.members[rank.generation]]
@@ -214,13 +279,17 @@ class Membership:
             rank.generation,
             steps=_Row({_GROUP: StepReport(rank.settled, begun, whole)}),
         )
-        after = _with(state, index, where=REPORTED)
+        if rank.lets_in:
+            report = dataclasses.replace(report, stand=Stand.ADMITS)
+        is_over = rank.where == BROKEN
+        after = _with(state, index, where=REPORTED if is_over else ADMITS)
         return after._replace(reports=(*state.reports, (index, report)))
 
     def _forms(self, state, index, rank):
         members = [state.ranks[i] for i in state.members[rank.generation]]
         there = [
-            each.generation == rank.generation and each.where in (FORMS, RUNS)
+            each.generation == rank.generation
+            and each.where in (FORMS, RUNS, ADMITS)
             for each in members
         ]
         if all(there) and all(each.up for each in members):
@@ -243,14 +312,13 @@ class Membership:
     def _authority(self, state):
         generation = len(state.members) - 1
         members = state.members[generation]
-        for index in members:
+        for index in (*members, *dict(state.waiting)):
             if not state.ranks[index].up and index not in state.seen:
                 yield from self._decided(
                     state._replace(seen=state.seen | {index}),
                     f"the authority sees that {index} is dead",
                 )
 
-        del members
         if self.faults.decides_early and state.reports:
             yield from self._decided(state, "the authority decides", early=True)
         elif state.reports:
@@ -266,11 +334,16 @@ class Membership:
         gone = set(state.seen)
         if early:
             gone |= set(members) - reports.keys()
+        stands = [report.stand for report in reports.values()]
+        if self.faults.lets_in_for_one and Stand.ADMITS in stands:
+            reports = {
+                index: dataclasses.replace(report, stand=Stand.ADMITS)
+                for index, report in reports.items()
+            }
         with _settling_as(self.faults):
-            for index in members:
-                if index in gone:
-                    authority.on_death(index)
-            for index, report in state.reports:
+            for index in gone:
+                authority.on_death(index)
+            for index, report in (*state.waiting, *reports.items()):
                 authority.on_report(index, report)
         if not authority.changes:
             if not only_if_decided:
@@ -281,10 +354,35 @@ class Membership:
             members=(*state.members, change.members),
             reports=(),
             settled=change.settled,
+            waiting=tuple(
+                row for row in state.waiting if row[0] not in change.joined
+            ),
         )
-        for index in change.members:
+        old = [i for i in change.members if i not in change.joined]
+        for index in old:
             after = self._told(after, index, change)
+        if all(reports[index].stand == Stand.ADMITS for index in old):
+            after = self._let_in(after, old, change)
         yield f"{label}; generation {change.generation}", after
+
+    def _let_in(self, state, old, change):
+        """All are between two steps, and have the state of the first."""
+        if not self.faults.lets_in_again:
+            for index in old:
+                state = _with(state, index, lets_in=False)
+        first = state.ranks[old[0]]
+        for index in change.joined:
+            settled = 0 if self.faults.begins_at_0 else first.settled
+            state = _with(
+                state,
+                index,
+                generation=change.generation,
+                where=FORMS,
+                settled=settled,
+                log=first.log,
+                asked=first.asked,
+            )
+        return state
 
     def _told(self, state, index, change):
         """A rank takes what it is told: StepLedger::Settle."""
@@ -327,6 +425,11 @@ class _Row(dict):
 
     def __hash__(self):
         return hash(tuple(self.items()))
+
+
+def _joining(state, index):
+    report = MemberReport(0, stand=Stand.JOINS, steps=_Row())
+    return state._replace(waiting=(*state.waiting, (index, report)))
 
 
 def _stepped(state, index, ran_in):
