@@ -262,7 +262,7 @@ class TensorFlowKerasState(_VariablesState):
 
     Example:
     ```python
-    state = kr.elastic.KerasState(model, batch=0, epoch=0)
+    state = kr.elastic.TensorFlowKerasState(model, optimizer, step=0)
     ```
     """
 
@@ -295,4 +295,14 @@ class TensorFlowKerasState(_VariablesState):
         broadcast_model(self.model, 0, optimizers=others)
 
 
-KerasState = TensorFlowKerasState
+class KerasState(TensorFlowKerasState):
+    """The same as `TensorFlowKerasState`, by its shorter name.
+
+    Args:
+        model: As in `TensorFlowKerasState`, as all arguments.
+
+    Example:
+    ```python
+    state = kr.elastic.KerasState(model, batch=0, epoch=0)
+    ```
+    """
