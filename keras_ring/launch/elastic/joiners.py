@@ -29,7 +29,7 @@ class Joiners:
 
     @property
     def may_come(self) -> bool:
-        """Whether others come if the job has too few ranks."""
+        """True if others come when the job has too few ranks."""
         return bool(self._most) and self._failures < _MOST_FAILURES
 
     def start(self, members: int) -> tuple[int, ...]:
