@@ -137,11 +137,8 @@ def make_plan(
     asked, notes = _asked_size(request, hosts, machine)
     size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
-    if is_elastic(request) and remote:
-        raise UsageError(
-            "--elastic: only the ranks of one host go on without those that"
-            " are lost, and these are on several"
-        )
+    if is_elastic(request):
+        _check_elastic(request, remote=remote)
     ports = port_range(request.port_range)
     of_ranks = rank_environment(request, environment, remote=remote)
     key = new_key()
@@ -172,6 +169,19 @@ def make_plan(
         host_ranks = assign_ranks(hosts, size, own_names)
         return _on_hosts(replace(plan, ports=ports), request, host_ranks, shell)
     return _on_this_host(plan, request, machine)
+
+
+def _check_elastic(request: RunRequest, *, remote: bool) -> None:
+    if remote:
+        raise UsageError(
+            "--elastic: only the ranks of one host go on without those that"
+            " are lost, and these are on several"
+        )
+    if request.auto is not None:
+        raise UsageError(
+            "--elastic: a program that --auto trains on several ranks divides"
+            " its batches by their number at the start, so none may be lost"
+        )
 
 
 def _asked_size(

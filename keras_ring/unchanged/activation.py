@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_ring.core import job, shared_seed, topology
 from keras_ring.core.notices import say
+from keras_ring.errors import AutoError
 from keras_ring.keras.backends.which import framework, keras
 from keras_ring.keras.startup import install
 from keras_ring.unchanged import settings as auto_settings
@@ -26,7 +27,8 @@ def activate(settings: AutoSettings | None = None) -> None:
         settings: An `AutoSettings`. Defaults to that of the environment.
 
     Raises:
-        AutoError: If a setting is for another framework.
+        AutoError: If a setting is for another framework, or if the job is
+            elastic.
         ValueError: If a variable of the environment is not valid.
     """
     global _is_active
@@ -38,6 +40,13 @@ def activate(settings: AutoSettings | None = None) -> None:
         settings = auto_settings.settings_of(os.environ) or AutoSettings()
     install.register()
     job.init()
+    if topology.is_elastic():
+        raise AutoError(
+            "An elastic job may lose ranks, and a program that is trained "
+            "unchanged divides its batches by their number at the start. Run "
+            "it by `keras-ring run` without `--elastic`, `--min-np` and "
+            "`--max-np`."
+        )
     if topology.stays_alone() and not settings.explain:
         return
     _hooks().install(settings)

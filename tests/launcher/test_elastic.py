@@ -159,6 +159,12 @@ def test_a_program_of_a_rank_is_a_job_of_its_own():
     assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
 
 
+def test_a_program_that_asks_to_be_trained_unchanged(tmp_path):
+    done = run(tmp_path, "", ranks=2, program="import keras_ring.auto")
+    assert done.returncode == 1
+    assert "AutoError: An elastic job may lose ranks" in done.stderr
+
+
 def test_ends_with_fewer_ranks_than_it_is_to_have(tmp_path):
     done = run(tmp_path, "1:KILL", options=("--min-np", "2"))
     assert done.returncode == 0
@@ -287,4 +293,11 @@ def test_a_number_of_ranks_that_a_job_cannot_grow_to(text):
 def test_several_hosts_are_refused():
     request = RunRequest(command=("true",), hosts="one:1,two:1", elastic=True)
     with pytest.raises(UsageError, match="--elastic: only the ranks of one"):
+        make_plan(request, {"PATH": "/usr/bin"})
+
+
+@pytest.mark.parametrize("options", [{"elastic": True}, {"max_ranks": "2"}])
+def test_unchanged_programs_are_refused(options):
+    request = RunRequest(command=("true",), num_ranks=2, auto="1", **options)
+    with pytest.raises(UsageError, match="--elastic: a program that --auto"):
         make_plan(request, {"PATH": "/usr/bin"})
