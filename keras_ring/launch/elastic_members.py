@@ -66,6 +66,7 @@ class Members:
         self._silence = silence
         self._deadline: float | None = None
         self._is_over = False
+        self._events: EventLoop | None = None
 
     def open(self, rank: int) -> int:
         """Returns the descriptor that a rank inherits, which is to start."""
@@ -77,19 +78,27 @@ class Members:
     def watch(self, rank: int, events: EventLoop) -> None:
         """Begins to read what a rank says, which has started."""
         self._theirs.pop(rank).close()
-        events.add(self._ours[rank], self._read, (rank, events))
+        self._events = events
+        events.add(self._ours[rank], self._read, rank)
 
     def on_end(self, rank: int) -> None:
         """Takes note that the process of a rank has ended."""
         if self.is_joining(rank):
             self._joiners.on_end(rank)
         self._send(self._authority.on_death(rank))
+        self._disconnect(rank)
         if self._is_over:
             return
         if len(self._authority.living) >= self._sizes.least:
             self._too_few_until = math.inf
         elif math.isinf(self._too_few_until):
             self._too_few_until = time.monotonic() + self._sizes.timeout
+
+    def _disconnect(self, rank: int) -> None:
+        connection = self._ours.pop(rank, None)
+        if connection is not None and self._events is not None:
+            self._events.remove(connection)
+            connection.close()
 
     def on_leave(self, rank: int) -> None:
         """Takes note that a rank has ended well: the program is over."""
@@ -178,8 +187,7 @@ class Members:
         for each in (*self._ours.values(), *self._theirs.values()):
             each.close()
 
-    def _read(self, source: tuple[int, EventLoop]) -> None:
-        rank, events = source
+    def _read(self, rank: int) -> None:
         try:
             data = self._ours[rank].recv(MOST_BYTES)
         except BlockingIOError:
@@ -188,7 +196,7 @@ class Members:
             data = b""
         if not data:
             # Its end tells what there is to tell.
-            events.remove(self._ours[rank])
+            self._disconnect(rank)
             return
         try:
             report = decode_report(data)
@@ -202,7 +210,7 @@ class Members:
         for rank, message in (*messages.items(), *waiting.items()):
             try:
                 self._ours[rank].send(message)
-            except OSError:
+            except (OSError, KeyError):
                 # It has ended, which its process will tell.
                 continue
         for change in self.changes[self._shown :]:

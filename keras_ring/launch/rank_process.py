@@ -122,13 +122,19 @@ class RankProcess:
         """Kills every process in the rank's session."""
         self.send(signal.SIGKILL)
 
-    def release(self) -> None:
-        """Reaps the ended process, and closes its descriptors."""
-        self._process.wait()
+    def close(self) -> None:
+        """Closes the descriptors of the ended process, whose output is read."""
         for stream in (self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
-        os.close(self._watch)
+        if self._watch >= 0:
+            os.close(self._watch)
+            self._watch = -1
+
+    def release(self) -> None:
+        """Reaps the ended process, and closes its descriptors."""
+        self._process.wait()
+        self.close()
 
 
 def _catches(pid: int, signum: int) -> bool:

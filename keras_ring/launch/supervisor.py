@@ -70,6 +70,8 @@ class Supervisor:
                 silence=_SILENCE,
             )
         )
+        # Have ended, and their output may not be read yet.
+        self._ended: list[RankProcess] = []
         # The places of the ranks that run, each with processors of its own.
         self._places: dict[int, int] = {}
         # Whether a rank has ended since the last `_collect`.
@@ -154,6 +156,7 @@ class Supervisor:
             self._on_signal(signum)
         self._ending.follow()
         self._follow_members()
+        self._close_ended()
         self._show()
         return True
 
@@ -211,6 +214,7 @@ class Supervisor:
             if returncode is None:
                 continue
             self._running.remove(process)
+            self._ended.append(process)
             self._events.remove(process)
             del self._places[process.rank]
             if self._members is not None and self._members.is_joining(
@@ -231,6 +235,9 @@ class Supervisor:
                     left_behind=not others_end,
                 )
             )
+            if not others_end:
+                # What it has started, such as processes that read its data.
+                process.kill()
             if returncode != 0 and others_end:
                 self._ending.on_failure()
                 if self._members is not None:
@@ -242,6 +249,19 @@ class Supervisor:
                     self._members.on_end(process.rank)
         self._start_joiners()
         self._kill_in_vain()
+
+    def _close_ended(self) -> None:
+        """Closes the files of ended ranks: a job may lose hundreds."""
+        open_pipes = {stream.fd for stream in self._streams}
+        for process in list(self._ended):
+            pipes = {
+                pipe.fileno()
+                for pipe in (process.stdout, process.stderr)
+                if pipe is not None
+            }
+            if not pipes & open_pipes:
+                process.close()
+                self._ended.remove(process)
 
     def _note_failed_joiner(self, process: RankProcess, code: int) -> None:
         members = self._members
