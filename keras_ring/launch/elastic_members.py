@@ -30,12 +30,14 @@ class Sizes:
         most: Integer, the most. It has fewer only until others have joined.
             `None` if no others are started.
         timeout: Float, the seconds for which it may have fewer than `least`.
+        resets: Integer, how often its ranks may change. `None` for no limit.
     """
 
     first: int
     least: int = 1
     most: int | None = None
     timeout: float = math.inf
+    resets: int | None = None
 
 
 class Members:
@@ -135,13 +137,22 @@ class Members:
             f" are left, fewer than --min-np {least}"
         )
 
-    def take_too_few(self) -> str:
-        """Returns why the job ends that has waited for others in vain.
+    def take_end(self) -> str:
+        """Returns why the job is to end although ranks are left.
 
-        It is `""` if it has not. It is returned once.
+        It is `""` if it may go on. It is returned once.
         """
         left, least = len(self._authority.living), self._sizes.least
-        if left >= least or not left or self._is_over:
+        if not left or self._is_over:
+            return ""
+        resets = self._sizes.resets
+        if resets is not None and len(self.changes) > resets:
+            self._is_over = True
+            return (
+                f"the ranks have changed {len(self.changes)} times, more often"
+                f" than --reset-limit {resets} allows"
+            )
+        if left >= least:
             return ""
         few = f"{left} ranks are left, fewer than --min-np {least}"
         if not self._joiners.may_come and not self._joiners.waiting:

@@ -82,6 +82,8 @@ class LaunchPlan:
             has lost some. `None` if it ends when it loses any.
         max_size: Integer, the most ranks of such a job: others are started
             while it has fewer. `None` if no others are started.
+        reset_limit: Integer, how often the ranks of such a job may change.
+            `None` for no limit.
         patience: `Patience`, the time limits for ranks and hosts.
     """
 
@@ -111,6 +113,7 @@ class LaunchPlan:
     open_files: int | None = None
     min_size: int | None = None
     max_size: int | None = None
+    reset_limit: int | None = None
     patience: Patience = field(default_factory=Patience)
 
 
@@ -162,6 +165,7 @@ def make_plan(
         metrics=metrics_address(request),
         min_size=_min_size(request, size),
         max_size=_max_size(request, size),
+        reset_limit=_reset_limit(request.reset_limit),
         patience=patience,
         notes=notes,
     )
@@ -221,6 +225,15 @@ def _max_size(request: RunRequest, size: int) -> int | None:
             f"--max-np {text}: expected a number from {size}, the number of"
             " ranks at the start"
         )
+    return int(text)
+
+
+def _reset_limit(text: str | None) -> int | None:
+    """Returns how often the ranks of an elastic job may change."""
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise UsageError(f"--reset-limit {text}: expected a number from 0")
     return int(text)
 
 

@@ -48,6 +48,7 @@ class RunRequest:
         elastic: Whether `--elastic` was given.
         min_ranks: Value of `--min-np`, or `None`.
         max_ranks: Value of `--max-np`, or `None`.
+        reset_limit: Value of `--reset-limit`, or `None`.
         threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -90,6 +91,7 @@ class RunRequest:
     elastic: bool = False
     min_ranks: str | None = None
     max_ranks: str | None = None
+    reset_limit: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True

@@ -65,6 +65,7 @@ class Supervisor:
                     least=plan.min_size,
                     most=plan.max_size,
                     timeout=plan.patience.elastic_timeout,
+                    resets=plan.reset_limit,
                 ),
                 say,
                 silence=_SILENCE,
@@ -285,7 +286,7 @@ class Supervisor:
         if self._members is None:
             return
         self._kill_silent(self._members)
-        if reason := self._members.take_too_few():
+        if reason := self._members.take_end():
             say(reason)
             self._ending.on_failure()
             self._members.end(reason)

@@ -248,6 +248,23 @@ def test_too_few_do_not_wait_for_ever(tmp_path):
     assert why in done.stderr
 
 
+def test_ranks_may_not_change_too_often(tmp_path):
+    done = run(
+        tmp_path,
+        "1:20 3:100",
+        steps=6000,
+        options=("--max-np", "3", "--reset-limit", "2"),
+        program=GROWING,
+    )
+    assert done.returncode != 0
+    assert "rank 3 has joined" in done.stderr
+    why = "changed 3 times, more often than --reset-limit 2 allows"
+    assert why in done.stderr
+    request = RunRequest(command=("true",), num_ranks=3, reset_limit="-1")
+    with pytest.raises(UsageError, match="--reset-limit -1: expected"):
+        make_plan(request, {"PATH": "/usr/bin"})
+
+
 def test_those_that_cannot_join_are_no_failure_of_the_job(tmp_path):
     done = run(
         tmp_path,

@@ -211,6 +211,12 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         " and the program trains in a function of kr.elastic.run",
     )
     run.add_argument(
+        "--reset-limit",
+        metavar="N",
+        help="end an elastic job when its ranks have changed more than N times"
+        " (default: no limit)",
+    )
+    run.add_argument(
         "--start-timeout",
         metavar="S",
         help="seconds that the ranks wait for each other at the start",
@@ -381,6 +387,7 @@ def plan_of(
         elastic=arguments.elastic,
         min_ranks=arguments.min_np,
         max_ranks=arguments.max_np,
+        reset_limit=arguments.reset_limit,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,
