@@ -193,13 +193,17 @@ uint64_t KrNumWaiting(void) {
   return job == nullptr ? 0 : job->NumWaiting();
 }
 
-KrStatus* KrAdmit(void) {
+KrStatus* KrAdmit(double seconds, bool* done) {
   ElasticJob* const job = keras_ring::CurrentElasticJob();
   if (job == nullptr) {
     return ToC(keras_ring::FailedPreconditionError(
         "the job of this process is not elastic"));
   }
-  return ToC(job->Admit());
+  const Result<bool> admitted =
+      job->Admit(keras_ring::Deadline::AfterSeconds(seconds));
+  if (!admitted.ok()) return ToC(admitted.status());
+  *done = *admitted;
+  return nullptr;
 }
 
 KrStatus* KrTell(const char* key, const char* text, size_t text_bytes,

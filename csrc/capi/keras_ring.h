@@ -226,8 +226,9 @@ bool KrIsWaiting(void);
 uint64_t KrNumWaiting(void);
 /* Lets in who waits. All ranks must call this between the same two steps, with
  * no operation of theirs pending; a rank that waits, to be let in. Blocks until
- * all have; then the topology is another one. */
-KrStatus* KrAdmit(void);
+ * all have, and sets `*done`: then the topology is another one. After `seconds`
+ * it returns with `*done` false, and must be called again. */
+KrStatus* KrAdmit(double seconds, bool* done);
 
 /* Sets the text about `key` that this rank gives the others when the job goes
  * on without one of them. `generation`: that of the topology that the caller

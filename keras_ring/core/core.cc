@@ -209,8 +209,16 @@ py::tuple Steps() {
   return py::make_tuple(steps.committed, steps.discarded, steps.generation);
 }
 
+constexpr double kSecondsBetweenSignals = 0.1;
+
 void Admit() {
-  ThrowIfError(WithoutGil([] { return KrAdmit(); }));
+  bool done = false;
+  while (!done) {
+    // Signals are handled in between.
+    ThrowIfError(
+        WithoutGil([&done] { return KrAdmit(kSecondsBetweenSignals, &done); }));
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
 }
 
 void Tell(const std::string& key, const std::string& text, int64_t generation) {

@@ -224,6 +224,20 @@ def test_nobody_comes_in_during_a_step():
     assert authority.on_report(0, _between(1, 0)).keys() == {0, 2, 3}
 
 
+def test_who_is_between_two_steps_may_notice_a_loss():
+    authority = Authority(range(3))
+    authority.on_report(0, _between(0, 0))
+    assert authority.awaited == ()
+    # Rank 1 does not answer any more: its death has to be seen.
+    authority.on_report(0, _report(0, 0))
+    assert authority.awaited == (1, 2)
+    authority.on_report(2, _report(0, 2))
+    assert authority.on_death(1).keys() == {0, 2}
+    # A second report crosses the answer to the first one.
+    assert authority.on_report(0, _report(0, 0)) == {}
+    assert authority.awaited == ()
+
+
 def test_who_has_ended_does_not_come_in():
     authority = Authority(range(1))
     authority.on_report(1, _joins(1))

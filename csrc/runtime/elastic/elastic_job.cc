@@ -465,25 +465,21 @@ bool ElasticJob::IsWaiting() const {
   return waits_;
 }
 
-Status ElasticJob::Admit() {
+Result<bool> ElasticJob::Admit(Deadline deadline) {
   MutexLock lock(mutex_);
+  if (!std::exchange(admit_called_, true)) {
+    admitting_ = true;
+    changed_.NotifyAll();
+  }
+  const bool is_over =
+      changed_.WaitUntil(mutex_, deadline.at(), [this]() KR_REQUIRES(mutex_) {
+        return !admitting_ || state_ == State::kEnded || stop_;
+      });
+  if (!is_over) return false;
+  admit_called_ = false;
+  if (!std::exchange(admitting_, false)) return true;
   if (state_ == State::kEnded) return end_;
-  if (admitting_) return InvalidArgumentError("Admit is called twice at once");
-  admitting_ = true;
-  changed_.NotifyAll();
-  changed_.Wait(mutex_, [this]() KR_REQUIRES(mutex_) {
-    return !admitting_ || state_ == State::kEnded || stop_;
-  });
-  if (!admitting_) return OkStatus();
-  admitting_ = false;
-  return state_ == State::kEnded
-             ? end_
-             : UnavailableError("this rank is shutting down");
-}
-
-bool ElasticJob::stopping() {
-  MutexLock lock(mutex_);
-  return stop_;
+  return UnavailableError("this rank is shutting down");
 }
 
 void ElasticJob::Run() {
@@ -532,11 +528,15 @@ Status ElasticJob::GoOn(Status cause) {
     Leave(sets);
     if (!IsLoss(cause) || !(over == cause)) return over;
   }
+  // Whether the ranks have let in who waited: they do not ask for it again if
+  // the generation cannot start, which some may have begun already.
+  bool admitted = false;
   for (int tries = 0;; ++tries) {
     FireEnded();
     KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen());
     KR_ASSIGN_OR_RETURN(const NextGeneration next,
-                        AskLauncher(listener, options, cause));
+                        AskLauncher(listener, options, cause, admitted));
+    admitted = admitted || next.admitted;
     Leave(sets);
     KR_RETURN_IF_ERROR(Settle(next));
     options = parts_.options;
@@ -573,7 +573,7 @@ Status ElasticJob::GoOn(Status cause) {
       }
       parts_.publish(*started);
       Resume(std::move(started).value());
-      if (next.admitted) {
+      if (admitted) {
         MutexLock lock(mutex_);
         admitting_ = false;
         changed_.NotifyAll();
@@ -588,7 +588,8 @@ Status ElasticJob::GoOn(Status cause) {
 
 Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
                                                const Options& options,
-                                               const Status& cause) {
+                                               const Status& cause,
+                                               bool admitted) {
   MemberReport report;
   report.generation = static_cast<uint64_t>(options.generation);
   KR_ASSIGN_OR_RETURN(report.host, LocalAddress(listener));
@@ -599,7 +600,7 @@ Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
     report.steps = ledger_.Reports();
     if (waits_) {
       report.stand = MemberStand::kJoins;
-    } else if (admitting_) {
+    } else if (admitting_ && !admitted) {
       report.stand = MemberStand::kAdmits;
     }
   }
@@ -609,7 +610,19 @@ Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
       report.stand == MemberStand::kLeft
           ? Deadline::AfterSeconds(parts_.options.start_timeout)
           : Deadline(TimePoint::max());
-  return parts_.membership->Await(deadline, [this] { return stopping(); });
+  return parts_.membership->Await(deadline, [this, &report] {
+    MutexLock lock(mutex_);
+    if (report.stand == MemberStand::kAdmits && !broken_.ok()) {
+      // One of them does not come any more.
+      report.stand = MemberStand::kLeft;
+      report.cause = broken_.message();
+      const Status sent = parts_.membership->Send(report);
+      if (!sent.ok()) {
+        KR_LOG(kWarning) << sent.message();
+      }
+    }
+    return stop_;
+  });
 }
 
 void ElasticJob::Leave(std::shared_ptr<ProcessSets>& sets) {
@@ -644,6 +657,7 @@ Status ElasticJob::Settle(const NextGeneration& next) {
     if (next.admitted) CountUsesAnew();
     if (waits_) {
       waits_ = false;
+      to_tell_.clear();  // of its time alone
       ledger_.Adopt(next.settled);
       return OkStatus();
     }

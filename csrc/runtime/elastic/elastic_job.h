@@ -99,9 +99,10 @@ class ElasticJob {
   uint64_t NumWaiting() { return parts_.membership->NumWaiting(); }
   // Lets in who waits: the next generation has them as well. All ranks must
   // call this between the same two steps, with nothing submitted that has not
-  // ended; a rank that waits, to be let in. Blocks until all have; the ranks
-  // may be others when it returns.
-  Status Admit() KR_EXCLUDES(mutex_);
+  // ended; a rank that waits, to be let in. Blocks until all have, and then
+  // returns true: the ranks may be others. False at the deadline: to be called
+  // again, since the others may have been told.
+  Result<bool> Admit(Deadline deadline) KR_EXCLUDES(mutex_);
 
   // What the ranks of a generation told each other when it began.
   struct Told {
@@ -164,10 +165,12 @@ class ElasticJob {
   // Goes on as the next generation, however often it has to be tried. `cause`:
   // why this one has broken, if it has.
   Status GoOn(Status cause) KR_EXCLUDES(mutex_);
-  // Reports to the launcher; returns who goes on.
+  // Reports to the launcher; returns who goes on. `admitted`: those who waited
+  // are members already.
   Result<NextGeneration> AskLauncher(const Socket& listener,
                                      const Options& options,
-                                     const Status& cause) KR_EXCLUDES(mutex_);
+                                     const Status& cause, bool admitted)
+      KR_EXCLUDES(mutex_);
   // Ends the runtimes of a generation; null if that has been done.
   void Leave(std::shared_ptr<ProcessSets>& sets) KR_EXCLUDES(mutex_);
   void CountUsesAnew() KR_REQUIRES(mutex_);
@@ -181,7 +184,6 @@ class ElasticJob {
   void EndAll(const Status& status) KR_EXCLUDES(mutex_);
   // Ends what `kr-elastic` was left to end.
   void FireEnded() KR_EXCLUDES(mutex_);
-  bool stopping() KR_EXCLUDES(mutex_);
 
   const Parts parts_;
   mutable Mutex mutex_;
@@ -194,8 +196,11 @@ class ElasticJob {
   std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
   bool stop_ KR_GUARDED_BY(mutex_) = false;
-  bool waits_ KR_GUARDED_BY(mutex_) = false;      // see IsWaiting
-  bool admitting_ KR_GUARDED_BY(mutex_) = false;  // Admit is being called
+  bool waits_ KR_GUARDED_BY(mutex_) = false;  // see IsWaiting
+  // Whether this rank is to let others in, or to be let in; and whether Admit
+  // has begun, and not told its caller that this is done.
+  bool admitting_ KR_GUARDED_BY(mutex_) = false;
+  bool admit_called_ KR_GUARDED_BY(mutex_) = false;
   StepLedger ledger_ KR_GUARDED_BY(mutex_);
   ResultLog log_ KR_GUARDED_BY(mutex_);
   std::vector<OperationPtr> waiting_ KR_GUARDED_BY(mutex_);

@@ -106,6 +106,9 @@ class Authority:
         if report.stand == Stand.JOINS:
             self._joining[member] = report
             return self._decide()
+        if report.generation < self._generation:
+            # It has been told of the next one, and has not read that yet.
+            return {}
         if report.generation != self._generation:
             self._reports[member] = report
             return self.end(

@@ -215,8 +215,9 @@ class ElasticJobTest : public testing::Test {
   }
 
   std::future<Status> Admit(int member) {
-    return std::async(std::launch::async,
-                      [this, member] { return jobs_[member]->Admit(); });
+    return std::async(std::launch::async, [this, member] {
+      return jobs_[member]->Admit(Deadline::AfterSeconds(30)).status();
+    });
   }
 
   void ExpectAllIn(std::vector<std::future<Status>>& all) {
@@ -612,22 +613,59 @@ TEST_F(ElasticJobTest, TriesAgainWithoutWhomItWasToLetIn) {
   launcher_.FailToStart(1);
   launcher_.GoOn(1, {0, 1, 2, other}, StepOutcome::kOpen, 0, true);
   for (const MemberReport& report : launcher_.AwaitReports({0, 1, 2})) {
-    EXPECT_EQ(report.stand, MemberStand::kAdmits);
+    // Others may have begun it, and are in their next step.
+    EXPECT_EQ(report.stand, MemberStand::kLeft);
     EXPECT_EQ(report.generation, 1u);
   }
-  launcher_.GoOn(2, {0, 1, 2}, StepOutcome::kOpen, 0, true);
+  launcher_.GoOn(2, {0, 1, 2}, StepOutcome::kOpen);
   ExpectAllIn(all);
   EXPECT_EQ(Step({0, 1, 2}), 7);
+}
+
+TEST_F(ElasticJobTest, WhoLetsOthersInNoticesALoss) {
+  std::vector<std::future<Status>> all;
+  all.push_back(Admit(0));
+  EXPECT_EQ(launcher_.AwaitReports({0}).front().stand, MemberStand::kAdmits);
+  launcher_.CutOff(0, 1);
+  const auto reports = launcher_.AwaitReports({0, 2});
+  EXPECT_EQ(reports[0].stand, MemberStand::kLeft);
+  EXPECT_EQ(reports[0].generation, 0u);
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen);
+  // As it was asked to.
+  EXPECT_EQ(launcher_.AwaitReports({0}).front().stand, MemberStand::kAdmits);
+  all.push_back(Admit(2));
+  launcher_.AwaitReports({2});
+  launcher_.GoOn(2, {0, 2}, StepOutcome::kOpen, 0, true);
+  ExpectAllIn(all);
+  EXPECT_EQ(Step({0, 2}), 5);
+}
+
+TEST_F(ElasticJobTest, WhatItHasToldAloneIsForgotten) {
+  const int other = StartJoining();
+  ASSERT_TRUE(jobs_[other]->Tell("k", "alone", kAlone - other).ok());
+  ASSERT_TRUE(jobs_[0]->Tell("k", "of 0", 0).ok());
+  std::vector<std::future<Status>> all;
+  for (int member : {0, 1, 2, other}) all.push_back(Admit(member));
+  launcher_.AwaitReports({0, 1, 2, other});
+  launcher_.GoOn(1, {0, 1, 2, other}, StepOutcome::kOpen, 0, true);
+  ExpectAllIn(all);
+  for (const auto& job : jobs_) {
+    const std::vector<ElasticJob::Told> told = job->ToldAfter(0, "k");
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].texts, (std::vector<std::string>{"of 0", "", "", ""}));
+  }
 }
 
 TEST_F(ElasticJobTest, AWaitToBeLetInEndsWithTheJob) {
   const int other = StartJoining();
   std::future<Status> waits = Admit(other), admits = Admit(0);
   launcher_.AwaitReports({0, other});
-  EXPECT_EQ(jobs_[other]->Admit().code(), StatusCode::kInvalidArgument);
+  const auto soon = [] { return Deadline::AfterSeconds(0.01); };
+  EXPECT_FALSE(*jobs_[other]->Admit(soon()));
   launcher_.Tell(other, UnavailableError("all ranks have ended"));
   EXPECT_EQ(waits.get().message(), "all ranks have ended");
-  EXPECT_EQ(jobs_[other]->Admit().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(jobs_[other]->Admit(soon()).status().code(),
+            StatusCode::kUnavailable);
   RunRanks(3, [this](int member) { jobs_[member]->Shutdown(""); });
   EXPECT_EQ(admits.get().code(), StatusCode::kUnavailable);
 }
