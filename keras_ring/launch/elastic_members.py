@@ -98,16 +98,24 @@ class Members:
 
     def _disconnect(self, rank: int) -> None:
         connection = self._ours.pop(rank, None)
-        if connection is not None and self._events is not None:
-            self._events.remove(connection)
+        if connection is not None:
+            if self._events is not None:
+                self._events.remove(connection)
             connection.close()
+        # If it could not start.
+        if (inherited := self._theirs.pop(rank, None)) is not None:
+            inherited.close()
 
     def on_leave(self, rank: int) -> None:
         """Takes note that a rank has ended well: the program is over."""
+        self._close()
+        self.on_end(rank)
+
+    def _close(self) -> None:
+        """Lets nobody join any more."""
         self._joiners.close()
         self._too_few_until = math.inf
         self._is_over = True
-        self.on_end(rank)
 
     def to_start(self) -> tuple[int, ...]:
         """Returns the numbers of processes to start that join the job."""
@@ -140,14 +148,13 @@ class Members:
     def take_end(self) -> str:
         """Returns why the job is to end although ranks are left.
 
-        It is `""` if it may go on. It is returned once.
+        It is `""` if it may go on, and after `end`.
         """
         left, least = len(self._authority.living), self._sizes.least
         if not left or self._is_over:
             return ""
         resets = self._sizes.resets
         if resets is not None and len(self.changes) > resets:
-            self._is_over = True
             return (
                 f"the ranks have changed {len(self.changes)} times, more often"
                 f" than --reset-limit {resets} allows"
@@ -155,17 +162,19 @@ class Members:
         if left >= least:
             return ""
         few = f"{left} ranks are left, fewer than --min-np {least}"
+        if self._sizes.most is None:
+            return ""  # which `why_over` has said
         if not self._joiners.may_come and not self._joiners.waiting:
             why = "those that were to join have failed"
         elif time.monotonic() >= self._too_few_until:
             why = f"no others have joined in {self._sizes.timeout:g} s"
         else:
             return ""
-        self._is_over = True
         return f"{few}, and {why}"
 
     def end(self, reason: str) -> None:
         """Ends the job: the ranks are told the reason when they ask."""
+        self._close()
         self._send(self._authority.end(reason))
 
     @property

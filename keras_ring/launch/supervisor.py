@@ -108,7 +108,11 @@ class Supervisor:
         if self._members is None or self._ending.begun:
             return
         for number in self._members.to_start():
-            self._start_rank(number, joins=True)
+            try:
+                self._start_rank(number, joins=True)
+            except OSError as error:
+                say(f"rank {number}, which was to join, cannot start: {error}")
+                self._members.on_end(number)
 
     def _start_rank(self, rank: int, *, joins: bool = False) -> None:
         members, cpus = self._members, self._plan.cpus
