@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_ring._typing import Logs, Model
-from keras_ring.core import topology
+from keras_ring.core import generations, topology
 from keras_ring.errors import CheckpointError
 from keras_ring.keras.checkpoint import saved_files, training_state
 from keras_ring.keras.checkpoint.rank_zero import on_rank_zero
@@ -80,7 +80,16 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
             )
         super().__init__(filepath, *args, **kwargs)
         self.keep = keep
+        self._num_admissions = 0
         self.average_statistics = average_statistics
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Begins to count batches as ranks do that have come in since then."""
+        super().on_train_begin(logs)
+        if self._num_admissions != generations.num_admissions():
+            self._num_admissions = generations.num_admissions()
+            self._batches_seen_since_last_saving = 0
+            self._last_batch_seen = 0
 
     def _save_model(
         self, epoch: int, batch: int | None, logs: Logs | None

@@ -152,6 +152,17 @@ class _Dealer:
             self._is_paused = True
 
     @property
+    def is_at_end(self) -> bool:
+        """True if nothing is left of the epoch that a loop is in.
+
+        The program must be through with the step on the last batch.
+        """
+        if self._loop is None:
+            return False
+        self._end_round()
+        return not self._leases.free
+
+    @property
     def position(self) -> _Position:
         """The place in the data, which is the same on all ranks."""
         leases = self._leases
@@ -283,6 +294,10 @@ class _Dealers:
         for dealer in list(self._by_key.values()):
             dealer.pause()
 
+    def is_any_at_end(self) -> bool:
+        """Returns whether one is."""
+        return any([each.is_at_end for each in list(self._by_key.values())])
+
     def positions(self) -> tuple[int, dict[str, _Position]]:
         """Returns the number of dealers ever, and the positions of all."""
         positions = {key: each.position for key, each in self._by_key.items()}
@@ -306,6 +321,14 @@ def pause() -> None:
     this after the same step.
     """
     _dealers.pause()
+
+
+def is_any_at_end() -> bool:
+    """Returns whether nothing is left of an epoch that a loop is in.
+
+    All ranks know the same after a step that they have made together.
+    """
+    return _dealers.is_any_at_end()
 
 
 def share_positions(*, has_come_in: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keras_ring._typing import Model, Optimizer, Variable
+from keras_ring.core.generations import num_admissions
 from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import (
     ProcessSet,
@@ -96,7 +97,8 @@ def broadcast_model(
     }
     seeds = compat.seed_variables(model)
     # `model.variables` may hold variables of metrics.
-    variables = [*model.variables, *compat.metrics_variables(model), *seeds]
+    of_metrics = compat.metrics_variables(model)
+    variables = [*model.variables, *of_metrics, *seeds]
     for optimizer in found.values():
         variables.extend(compat.optimizer_variables(optimizer))
     shared = {
@@ -105,6 +107,11 @@ def broadcast_model(
         if id(backend.storage(v)) not in kept
         and not model_optimizers.is_local(v, found)
     }
+    if num_admissions():
+        # Keras makes those of metrics in the first batch, which ranks that have
+        # come in may not have had. `fit` resets them in each epoch.
+        for variable in of_metrics:
+            shared.pop(id(variable), None)
     operation = share(
         list(shared.values()),
         root_rank,
