@@ -41,6 +41,8 @@ class Scope:
             the evaluation of a callback (`unchanged.data_passes`).
         is_once: Boolean, whether rank 0 does something for all ranks
             (`unchanged.once`).
+        goes_on: Boolean, whether a training was begun before, by other ranks
+            (`elastic.running`).
         is_checkpoint_silent: Boolean, whether TensorFlow writes for rank 0
             alone (`unchanged.tensorflow_files`).
         is_of_all_rows: Boolean, whether a function is computed of the rows of
@@ -66,6 +68,7 @@ class Scope:
     data_pass: Any = None
     is_alone: bool = False
     is_once: bool = False
+    goes_on: bool = False
     is_checkpoint_silent: bool = False
     is_of_all_rows: bool = False
     watcher: Any = None

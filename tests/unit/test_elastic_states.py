@@ -9,7 +9,8 @@ import pytest
 
 import keras_ring as kr
 from keras_ring.core import generations
-from keras_ring.keras.elastic import running, states
+from keras_ring.keras import scope
+from keras_ring.keras.elastic import positions, running, states
 
 
 def _model():
@@ -53,6 +54,28 @@ def test_a_model_is_kept_and_restored():
     assert state.epoch == 1
     for variable, value in zip(state.variables_now(), kept, strict=True):
         np.testing.assert_array_equal(variable, value)
+
+
+def test_what_is_shared_is_not_what_was_kept():
+    model = _model()
+    state = kr.elastic.KerasState(model, epoch=0)
+    state.save()
+    _fit(model)
+    state.epoch = 1
+    trained = [np.array(v) for v in model.variables]
+    with _Job([]):
+        with mock.patch.object(states, "broadcast_model"):
+            with mock.patch.object(states, "broadcast_object", _same):
+                state.sync()
+    assert state.epoch == 1
+    for variable, value in zip(model.variables, trained, strict=True):
+        np.testing.assert_array_equal(variable, value)
+    state.restore()
+    np.testing.assert_array_equal(model.variables[0], trained[0])
+
+
+def _same(values, root_rank, name):
+    return values
 
 
 def test_variables_are_kept_and_restored():
@@ -105,6 +128,9 @@ class _Job:
     def __init__(self, news, *, waits=False):
         self.news = news
         self.waits = waits
+        self.at_end = False
+        # What rank 0 tells: whether it has come in.
+        self.root_has_come_in = False
         self.did = []
 
     def __enter__(self):
@@ -119,10 +145,11 @@ class _Job:
             mock.patch.object(generations, "num_waiting", lambda: 0),
             mock.patch.object(generations, "admit", self._admit),
             mock.patch.object(states.arrays, "allreduce", self._agree),
-            mock.patch.object(
-                running, "_pause_data", lambda: self.did.append("pause")
-            ),
-            mock.patch.object(running, "_share_positions", self._share),
+            mock.patch.object(positions, "pause", self._pause),
+            mock.patch.object(positions, "share", self._share),
+            mock.patch.object(positions, "are_at_end", lambda: self.at_end),
+            mock.patch.object(running, "broadcast_object", self._root_has),
+            mock.patch.object(generations, "_num_admissions", 0),
         ]
         for each in self._patches:
             each.start()
@@ -132,9 +159,17 @@ class _Job:
         for each in self._patches:
             each.stop()
 
+    def _pause(self):
+        self.did.append("pause")
+
+    def _root_has(self, has_come_in, root_rank, name):
+        assert (root_rank, name) == (0, "elastic/root_has_come_in")
+        return self.root_has_come_in
+
     def _admit(self):
         self.did.append("admit")
         self.waits = False
+        generations._num_admissions += 1
 
     def _agree(self, array, op, *, name):
         assert op is kr.Max
@@ -163,7 +198,7 @@ class _State(kr.elastic.State):
 
 @kr.elastic.run
 def _train(state, did, *, until):
-    did.append("train")
+    did.append("train again" if scope.current().goes_on else "train")
     while did.count("commit") < until:
         did.append("commit")
         state.commit()
@@ -179,8 +214,28 @@ def test_others_are_let_in():
     assert job.did == [
         *("sync", "train", "commit", "save", "commit", "save"),
         *("pause", "admit", "positions, False", "sync", "reset", "callback"),
-        *("train", "commit", "save"),
+        *("train again", "commit", "save"),
     ]
+
+
+def test_nobody_comes_in_after_the_last_batch_of_an_epoch():
+    with _Job([(0, 3), (1, 3), (1, 3), (0, 4)]) as job:
+        job.at_end = True
+        assert _train(_State(job.did), job.did, until=2) == "trained"
+    # At the second commit, wherever it is.
+    assert job.did == [
+        *("sync", "train", "commit", "save", "commit", "save"),
+        *("pause", "admit", "positions, False", "sync", "reset"),
+        "train again",
+    ]
+
+
+def test_who_comes_in_needs_the_state_of_another():
+    with _Job([(0, 4)], waits=True) as job:
+        job.root_has_come_in = True
+        with pytest.raises(kr.errors.UnavailableError, match="were lost"):
+            _train(_State(job.did), job.did, until=1)
+    assert job.did == ["admit", "positions, True", "sync"]
 
 
 def test_a_loss_moves_no_state():
@@ -188,7 +243,7 @@ def test_a_loss_moves_no_state():
         assert _train(_State(job.did), job.did, until=2) == "trained"
     assert job.did == [
         *("sync", "train", "commit", "save"),
-        *("pause", "reset", "train", "commit", "save"),
+        *("pause", "reset", "train again", "commit", "save"),
     ]
 
 
@@ -197,5 +252,5 @@ def test_who_waits_comes_in_first():
         assert _train(_State(job.did), job.did, until=1) == "trained"
     assert job.did == [
         *("admit", "positions, True", "sync", "reset"),
-        *("train", "commit", "save"),
+        *("train again", "commit", "save"),
     ]

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_ring._typing import Variable
-from keras_ring.core import generations, topology
+from keras_ring.core import failures, generations, topology
+from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
+from keras_ring.keras import scope
 from keras_ring.keras.backends import backend
+from keras_ring.keras.elastic import positions
 from keras_ring.keras.elastic.states import HostsUpdatedInterrupt, State
 from keras_ring.keras.optimizer import initial_values
 
@@ -67,31 +70,46 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
         topology.topology()
         comes_in = generations.is_waiting()
         if comes_in:
-            _come_in()
-        state.sync()
+            # The others have compared theirs long ago.
+            initial_values.note_equal(_variables(), global_process_set)
+            generations.admit()
+        _share(state, has_come_in=comes_in)
         if comes_in:
             # The others do so now.
             state.on_reset()
+        goes_on = comes_in
         while True:
             state.agree_on_generation()
             try:
-                return function(state, *args, **kwargs)
+                with scope.inside(goes_on=goes_on):
+                    return function(state, *args, **kwargs)
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            _pause_data()
+            goes_on = True
+            positions.pause()
             if not skip_sync:
-                _let_in()
-                state.sync()
+                generations.admit()
+                _share(state, has_come_in=False)
             state.on_reset()
 
     return elastic
 
 
-def _come_in() -> None:
-    # The others have compared theirs long ago.
-    initial_values.note_equal(_variables(), global_process_set)
-    generations.admit()
-    _share_positions(has_come_in=True)
+def _share(state: State, *, has_come_in: bool) -> None:
+    """Gives all ranks the state of rank 0, which has not come in now."""
+    if generations.num_admissions():
+        positions.share(has_come_in=has_come_in)
+    state.sync()
+    if not topology.is_elastic():
+        return
+    # Those that have come in are behind the others, so this rank 0 has been
+    # one of these until now.
+    if broadcast_object(has_come_in, 0, name="elastic/root_has_come_in"):
+        raise failures.error_of(
+            "UNAVAILABLE",
+            "all ranks that had the state of the training were lost before "
+            "those that came in had it",
+        )
 
 
 def _variables() -> list[Variable]:
@@ -99,22 +117,3 @@ def _variables() -> list[Variable]:
     made = backend.variable_class()
     # An instance of another class may be a proxy, which is not to be asked.
     return [each for each in gc.get_objects() if issubclass(type(each), made)]
-
-
-def _let_in() -> None:
-    generations.admit()
-    _share_positions(has_come_in=False)
-
-
-def _pause_data() -> None:
-    if backend.name() == "tensorflow":
-        from keras_ring.keras.data import dealt_batches
-
-        dealt_batches.pause()
-
-
-def _share_positions(*, has_come_in: bool) -> None:
-    if backend.name() == "tensorflow":
-        from keras_ring.keras.data import dealt_batches
-
-        dealt_batches.share_positions(has_come_in=has_come_in)

@@ -18,6 +18,7 @@ from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.core.reduce_ops import Max
 from keras_ring.keras.backends import backend
+from keras_ring.keras.elastic import positions
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model.model_broadcast import broadcast_model
 from keras_ring.keras.model.variables import broadcast_variables
@@ -49,6 +50,8 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
         # That which all ranks have agreed on.
         self._generation: int | None = None
+        # Whether the last call did not raise an exception that was due.
+        self._is_put_off = False
 
     def register_reset_callbacks(
         self, callbacks: Iterable[Callable[[], None]]
@@ -82,7 +85,8 @@ class State:
         """Raises an exception if the ranks of the job change.
 
         All ranks must call this after the same step. Without an elastic job it
-        does nothing.
+        does nothing. After the last batch of an epoch of `kr.data.batches` it
+        leaves that to the next call.
 
         Raises:
             HostsUpdatedInterrupt: On all ranks, if the job has lost ranks, or
@@ -91,10 +95,14 @@ class State:
         if not (topology.is_initialized() and topology.is_elastic()):
             return
         before, num_waiting = self._generation, self.agree_on_generation()
-        if num_waiting:
-            raise HostsUpdatedInterrupt
-        if before is not None and before != self._generation:
-            raise HostsUpdatedInterrupt(skip_sync=True)
+        if not num_waiting and before in (None, self._generation):
+            return
+        # The next loop over the data would begin another epoch.
+        self._is_put_off = not self._is_put_off and positions.are_at_end()
+        if self._is_put_off:
+            self._generation = before
+            return
+        raise HostsUpdatedInterrupt(skip_sync=not num_waiting)
 
     def agree_on_generation(self) -> int:
         """Notes the newest generation that any rank knows of.
@@ -145,7 +153,7 @@ class ObjectState(State):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
         self._saved = kwargs
-        self.restore()
+        self._set_attributes()
 
     def save(self) -> None:
         """Keeps the values of the attributes in memory."""
@@ -153,6 +161,9 @@ class ObjectState(State):
 
     def restore(self) -> None:
         """Gives the attributes the values that were kept."""
+        self._set_attributes()
+
+    def _set_attributes(self) -> None:
         for name, value in copy.deepcopy(self._saved).items():
             setattr(self, name, value)
 
@@ -161,7 +172,7 @@ class ObjectState(State):
         self._saved = broadcast_object(
             self._values(), 0, name="elastic/attributes"
         )
-        self.restore()
+        self._set_attributes()
 
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._saved}
@@ -190,11 +201,9 @@ class _VariablesState(ObjectState):
 
     def restore(self) -> None:
         """Gives variables and attributes the values that were kept."""
-        # It is called once before there are any.
-        copies = getattr(self, "_copies", [])
-        if copies:
+        if self._copies:
             variables = self.variables_now()
-            for variable, value in zip(variables, copies, strict=True):
+            for variable, value in zip(variables, self._copies, strict=True):
                 compat.assign(variable, value)
         super().restore()
 

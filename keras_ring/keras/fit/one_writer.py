@@ -128,6 +128,9 @@ def _left_out(write: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(write)
     def write_if_meant(self: Callback, *args: Any, **kwargs: Any) -> Any:
         if not is_silent(self):
+            if write.__name__ == "on_train_begin" and scope.current().goes_on:
+                call = functools.partial(write, self, *args, **kwargs)
+                return writers.begin_again(self, call)
             if write.__name__ not in _SAVES:
                 return write(self, *args, **kwargs)
             alone = getattr(self, _OTHERS_SILENT, False)

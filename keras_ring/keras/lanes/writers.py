@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 
 from keras_ring._typing import Callback
 from keras_ring.keras.lanes import compat, keras
@@ -47,6 +48,29 @@ def sets() -> Iterator[HookPoint]:
         yield HookPoint(writer, "set_model")
 
 
+def begin_again(callback: Callback, begin: Callable[[], None]) -> None:
+    """Makes the call of `on_train_begin` of a training that goes on.
+
+    The callback goes on with the files that it, or another process, has
+    written until now.
+
+    Args:
+        callback: A callback of one of these classes.
+        begin: Function that makes the call.
+    """
+    if isinstance(callback, keras.callbacks.CSVLogger):
+        # Opened for writing, the file would lose its lines.
+        append, callback.append = callback.append, True
+        begin()
+        callback.append = append
+    elif isinstance(callback, keras.callbacks.TensorBoard):
+        batches = callback._global_train_batch
+        begin()
+        callback._global_train_batch = batches
+    else:
+        begin()
+
+
 def go_on(callback: Callback, missed: MissedCalls) -> None:
     """Makes the calls that a callback has missed.
 
@@ -57,10 +81,7 @@ def go_on(callback: Callback, missed: MissedCalls) -> None:
         missed: Its `MissedCalls`.
     """
     if isinstance(callback, keras.callbacks.CSVLogger):
-        # Opened for writing, the file would lose its lines.
-        append, callback.append = callback.append, True
-        _make(missed)
-        callback.append = append
+        begin_again(callback, functools.partial(_make, missed))
     elif isinstance(callback, keras.callbacks.TensorBoard):
         batches = missed.ended("on_train_batch_begin")
         callback._global_test_batch += missed.ended("on_test_batch_begin")

@@ -43,6 +43,7 @@ def main():
     parser.add_argument("how", choices=("loop", "fit", "tape"))
     parser.add_argument("deaths", nargs="?", default="")
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--log", help="a file for CSVLogger, in fit")
     options = parser.parse_args()
     kr.init()
     was = int(os.environ.get("KERAS_RING_JOINS_AS", kr.rank()))
@@ -61,7 +62,10 @@ def main():
     arrays = np.arange(SAMPLES), np.zeros(SAMPLES, np.float32)
     data = kr.data.batches(arrays, BATCH, shuffle=True)
     model.compile(
-        optimizer, lambda y, sums: tf.reduce_sum(sums), jit_compile=False
+        optimizer,
+        lambda y, sums: tf.reduce_sum(sums),
+        metrics=["mae"],
+        jit_compile=False,
     )
     model.build((None,))
     state = kr.elastic.KerasState(model, epoch=0, seen=[], sizes=[])
@@ -102,8 +106,15 @@ def main():
                 kr.elastic.UpdateEpochStateCallback(state),
                 kr.elastic.CommitStateCallback(state),
             ]
-            epochs = options.epochs - state.epoch
-            model.fit(data, epochs=epochs, verbose=0, callbacks=callbacks)
+            if options.log:
+                callbacks.insert(0, keras.callbacks.CSVLogger(options.log))
+            model.fit(
+                data,
+                initial_epoch=state.epoch,
+                epochs=options.epochs,
+                verbose=0,
+                callbacks=callbacks,
+            )
         while state.epoch < options.epochs:
             for ids, _ in data:
                 step(ids)

@@ -17,12 +17,13 @@ _LINE = re.compile(
 )
 
 
-def train(how, deaths, *, epochs, ranks=3):
+def train(how, deaths, *options, epochs, ranks=3):
     """Trains, and checks who came in and how often samples were trained on."""
     words = ("run", "-np", str(ranks), "--max-np", str(ranks), "--")
     program = (sys.executable, "-m", "tests.multiprocess.elastic.growing")
     texts = ",".join(f"{number}:{after}" for number, after in deaths.items())
-    command = Command(*words, *program, how, texts, f"--epochs={epochs}")
+    options = (*options, f"--epochs={epochs}")
+    command = Command(*words, *program, how, texts, *options)
     done = command.wait()
     print(how, deaths, done.stdout, done.stderr)
     assert command.wait_until_gone(5.0) == set()
@@ -43,7 +44,7 @@ def train(how, deaths, *, epochs, ranks=3):
     uneven_samples = (epochs + len(deaths)) * (ranks - 1) * BATCH
     for epoch, text in enumerate(counts.split(), 1):
         least, _ = map(int, text.split(".."))
-        assert least >= epoch
+        assert least == epoch
     assert 0 <= int(total) - epochs * SAMPLES <= uneven_samples
     return sizes
 
@@ -54,8 +55,14 @@ def test_others_come_in_the_place_of_those_that_are_lost():
     assert sizes.endswith(",3")
 
 
-def test_others_come_into_a_fit():
-    train("fit", {1: 0.5}, epochs=40)
+def test_others_come_into_a_fit(tmp_path):
+    log = tmp_path / "log.csv"
+    # The second to write it is the rank that becomes rank 0.
+    train("fit", {1: 0.5, 0: 1.5}, f"--log={log}", epochs=40)
+    rows = log.read_text().splitlines()
+    assert rows[0].startswith("epoch,")
+    epochs = [int(row.partition(",")[0]) for row in rows[1:]]
+    assert epochs == list(range(40))
 
 
 @pytest.mark.long("faults")
