@@ -111,17 +111,17 @@ def first_failure(ends: Sequence[RankEnd]) -> RankEnd | None:
     * among failures seen together, a signal comes before an exception, because
       a signal is never a consequence, and an earlier exception before a later
       one;
-    * a rank that an elastic job has gone on without is no failure, if another
-      one has ended well.
+    * a rank that an elastic job has gone on without is no failure: what ended
+      the job came after it.
 
     Args:
         ends: Sequence of `RankEnd`s, in any order.
     """
-    ended_well = any(end.returncode == 0 for end in ends)
+    went_on = any(not end.left_behind for end in ends)
     failed = [
         end
         for end in ends
-        if end.returncode != 0 and not (end.left_behind and ended_well)
+        if end.returncode != 0 and not (end.left_behind and went_on)
     ]
     own = [end for end in failed if not end.stopped or end.slow_to_leave]
     looks = sorted({end.seen for end in failed})

@@ -24,6 +24,7 @@ def _end(
     chain=(),
     text="text",
     caught=False,
+    left_behind=False,
 ):
     noted = RankError(error, text, at, tuple(chain), caught=caught)
     return RankEnd(
@@ -33,11 +34,31 @@ def _end(
         seen=seen,
         error=noted if error else None,
         stopped=stopped,
+        left_behind=left_behind,
     )
 
 
 # name -> (index of the first failure, launcher's exit code, ends)
 CASES = {
+    "others went on without the one that was killed": (
+        None,
+        0,
+        [_end(0, KILL, 1.0, left_behind=True), _end(1, 0, 2.0)],
+    ),
+    "others went on, and failed later": (
+        1,
+        1,
+        [
+            _end(0, KILL, 1.0, left_behind=True),
+            _end(1, 1, 3.0, "ValueError", 2.9),
+            _end(2, 1, 3.0, "UnavailableError", 2.95),
+        ],
+    ),
+    "the last one was killed as well": (
+        1,
+        137,
+        [_end(0, KILL, 1.0, left_behind=True), _end(1, KILL, 2.0)],
+    ),
     "all well": (None, 0, [_end(0, 0, 1.0), _end(1, 0, 2.0)]),
     "earlier end first": (1, 4, [_end(0, 3, 2.0), _end(1, 4, 1.0)]),
     "signal first among those seen at once": (
