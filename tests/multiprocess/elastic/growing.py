@@ -10,8 +10,6 @@ that are given; those that join are numbered on.
 
 import argparse
 import os
-import signal
-import threading
 import time
 
 import keras
@@ -19,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from tests.multiprocess.elastic import deaths
 from tests.multiprocess.elastic.samples import BATCH, SAMPLES, Counting
 
 
@@ -47,14 +46,7 @@ def main():
     options = parser.parse_args()
     kr.init()
     was = int(os.environ.get("KERAS_RING_JOINS_AS", kr.rank()))
-    deaths = dict(
-        death.split(":") for death in options.deaths.split(",") if death
-    )
-    deadly = threading.Timer(
-        float(deaths.get(str(was), 1e6)),
-        lambda: os.kill(os.getpid(), signal.SIGKILL),
-    )
-    deadly.daemon = True
+    deadly = deaths.timer(options.deaths, was)
     model = Counting()
     optimizer = keras.optimizers.SGD(1.0)
     if options.how != "tape":

@@ -10,9 +10,6 @@ at the seconds of training that are given.
 """
 
 import argparse
-import os
-import signal
-import threading
 import time
 
 import keras
@@ -20,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from tests.multiprocess.elastic import deaths
 
 SAMPLES = 471  # so the last batch is smaller, and is traced for itself
 BATCH = 8
@@ -90,14 +88,7 @@ def main():
     options = parser.parse_args()
     kr.init()
     was = kr.rank()
-    deaths = dict(
-        death.split(":") for death in options.deaths.split(",") if death
-    )
-    deadly = threading.Timer(
-        float(deaths.get(str(was), 1e6)),
-        lambda: os.kill(os.getpid(), signal.SIGKILL),
-    )
-    deadly.daemon = True
+    deadly = deaths.timer(options.deaths, was)
     model = Counting()
     optimizer = kr.DistributedOptimizer(
         keras.optimizers.SGD(1.0), op=kr.Sum, elastic=True

@@ -9,9 +9,6 @@ each update.
 """
 
 import argparse
-import os
-import signal
-import threading
 import time
 import zlib
 
@@ -20,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from tests.multiprocess.elastic import deaths
 
 _ROWS = 128  # of each rank
 
@@ -101,14 +99,7 @@ def main():
     options = parser.parse_args()
     kr.init()
     rank, size = kr.rank(), kr.size()
-    deaths = dict(
-        death.split(":") for death in options.deaths.split(",") if death
-    )
-    deadly = threading.Timer(
-        float(deaths.get(str(rank), 1e6)),
-        lambda: os.kill(os.getpid(), signal.SIGKILL),
-    )
-    deadly.daemon = True
+    deadly = deaths.timer(options.deaths, rank)
     keras.utils.set_random_seed(rank)
     model = keras.Sequential(
         [
