@@ -17,7 +17,7 @@ from keras_ring.callbacks import (
     MetricAverageCallback,
     ModelCheckpoint,
 )
-from keras_ring.core import arrays, reduce_ops
+from keras_ring.core import arrays, generations, reduce_ops
 from keras_ring.core.rank_zero import Outcome
 from keras_ring.errors import CheckpointError
 from keras_ring.keras.agreement import fingerprints, time_budget
@@ -339,6 +339,11 @@ class TestTerminateOnNaN:
         assert np.all(np.diff(exchanges[2:]) >= 480)
         callback.on_epoch_end(0)
         assert len(exchanges) <= 7
+        # Ranks that come in have exchanged nothing yet, and do so now.
+        monkeypatch.setattr(generations, "_num_admissions", 1)
+        batch = 2000
+        callback.on_train_batch_end(batch, {"loss": 1.0})
+        assert exchanges[-1] == 2000
 
 
 class TestMetricAverage:
