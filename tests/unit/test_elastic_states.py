@@ -10,6 +10,7 @@ import pytest
 import keras_ring as kr
 from keras_ring.core import generations
 from keras_ring.keras import scope
+from keras_ring.keras.checkpoint import background_write
 from keras_ring.keras.elastic import positions, running, states
 
 
@@ -147,6 +148,7 @@ class _Job:
             mock.patch.object(states.arrays, "allreduce", self._agree),
             mock.patch.object(positions, "pause", self._pause),
             mock.patch.object(positions, "share", self._share),
+            mock.patch.object(background_write, "wait", self._wait_for_write),
             mock.patch.object(positions, "are_at_end", lambda: self.at_end),
             mock.patch.object(running, "broadcast_object", self._root_has),
             mock.patch.object(generations, "_num_admissions", 0),
@@ -161,6 +163,9 @@ class _Job:
 
     def _pause(self):
         self.did.append("pause")
+
+    def _wait_for_write(self):
+        self.did.append("write")
 
     def _root_has(self, has_come_in, root_rank, name):
         assert (root_rank, name) == (0, "elastic/root_has_come_in")
@@ -213,7 +218,15 @@ def test_others_are_let_in():
         assert _train(state, job.did, until=3) == "trained"
     assert job.did == [
         *("sync", "train", "commit", "save", "commit", "save"),
-        *("pause", "admit", "positions, False", "sync", "reset", "callback"),
+        *(
+            "pause",
+            "write",
+            "admit",
+            "positions, False",
+            "sync",
+            "reset",
+            "callback",
+        ),
         *("train again", "commit", "save"),
     ]
 
@@ -225,7 +238,7 @@ def test_nobody_comes_in_after_the_last_batch_of_an_epoch():
     # At the second commit, wherever it is.
     assert job.did == [
         *("sync", "train", "commit", "save", "commit", "save"),
-        *("pause", "admit", "positions, False", "sync", "reset"),
+        *("pause", "write", "admit", "positions, False", "sync", "reset"),
         "train again",
     ]
 

@@ -13,6 +13,7 @@ from keras_ring.core.objects import broadcast_object
 from keras_ring.core.process_sets import global_process_set
 from keras_ring.keras import scope
 from keras_ring.keras.backends import backend
+from keras_ring.keras.checkpoint import background_write
 from keras_ring.keras.elastic import positions
 from keras_ring.keras.elastic.states import HostsUpdatedInterrupt, State
 from keras_ring.keras.optimizer import initial_values
@@ -88,6 +89,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             goes_on = True
             positions.pause()
             if not skip_sync:
+                # Those that come in know of no write that is under way.
+                background_write.wait()
                 generations.admit()
                 _share(state, has_come_in=False)
             state.on_reset()
