@@ -339,11 +339,15 @@ class TestTerminateOnNaN:
         assert np.all(np.diff(exchanges[2:]) >= 480)
         callback.on_epoch_end(0)
         assert len(exchanges) <= 7
-        # Ranks that come in have exchanged nothing yet, and do so now.
+        # Ranks that come in have exchanged nothing yet, and do so now. The
+        # others have not forgotten a loss that they had not told.
+        callback.on_train_batch_end(0, {"loss": np.nan})
+        assert not callback.model.stop_training
         monkeypatch.setattr(generations, "_num_admissions", 1)
         batch = 2000
         callback.on_train_batch_end(batch, {"loss": 1.0})
         assert exchanges[-1] == 2000
+        assert callback.model.stop_training
 
 
 class TestMetricAverage:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_ring.core import generations
 from keras_ring.keras.agreement import time_budget
 
 
@@ -61,3 +62,12 @@ def test_a_rank_waits_for_the_slowest(clock):
         15,
         20,
     ]
+
+
+def test_ranks_begin_anew_when_others_have_come_in(clock, monkeypatch):
+    budget = time_budget.Budget(allowance=1.0)
+    assert run(clock, budget, 4, 1.0, 2.0) == [0, 1]
+    monkeypatch.setattr(generations, "_num_admissions", 1)
+    other = time_budget.Budget(allowance=1.0)
+    assert run(clock, budget, 4, 1.0, 2.0) == [0, 1]
+    assert run(clock, other, 4, 1.0, 2.0) == [0, 1]

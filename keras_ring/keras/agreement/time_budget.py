@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from keras_ring.core import generations
+
 
 class Budget:
     """A schedule of checks with a limited cost.
@@ -14,7 +16,8 @@ class Budget:
     A check is due in each period until checks have taken `allowance`. From
     then on they are made so rarely that they take `share` of the time.
     Measured times differ between ranks, so each rank tells how many periods it
-    would wait, and all wait for the largest number.
+    would wait, and all wait for the largest number. When others have come into
+    the job, all begin anew, as these do.
 
     Args:
         allowance: Float, seconds that checks may take without a limit.
@@ -24,6 +27,10 @@ class Budget:
     def __init__(self, allowance: float, share: float = 0.01) -> None:
         self._allowance = allowance
         self._share = share
+        self._begin()
+
+    def _begin(self) -> None:
+        self._num_admissions = generations.num_admissions()
         self._began = time.perf_counter()
         self._spent = 0.0
         self._checks = 0
@@ -32,6 +39,8 @@ class Budget:
 
     def is_due(self, periods: int = 1) -> bool:
         """Counts periods that have ended, and returns whether to check now."""
+        if self._num_admissions != generations.num_admissions():
+            self._begin()
         self._periods += periods
         return self._periods >= self._due
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_ring._typing import Callback, Logs, Model
-from keras_ring.core import arrays, generations, reduce_ops, topology
+from keras_ring.core import arrays, reduce_ops, topology
 from keras_ring.core.process_sets import is_alone
 from keras_ring.keras.agreement.time_budget import Budget
 from keras_ring.keras.lanes import events, hooks, keras
@@ -34,11 +34,9 @@ class _Watch:
         budget: The `Budget` that limits the cost of exchanges.
         bad: Float, the last loss that is not finite, or `None`.
         batch: Integer, the last batch, or `None` if there was none.
-        num_admissions: Integer, how often others had come in when it began.
     """
 
     def __init__(self) -> None:
-        self.num_admissions = generations.num_admissions()
         self.budget = Budget(_ALLOWANCE)
         self.bad: float | None = None
         self.batch: int | None = None
@@ -98,8 +96,7 @@ def _is_of_several(model: Model) -> bool:
 
 def _watch_of(callback: Callback) -> _Watch:
     watch = vars(callback).get(_WATCH)
-    # Ranks that have come in look at each batch at first.
-    if watch is None or watch.num_admissions != generations.num_admissions():
+    if watch is None:
         watch = _Watch()
         setattr(callback, _WATCH, watch)
     found: _Watch = watch

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_ring as kr
+from keras_ring.keras.fit import terminate_on_nan
 from tests.multiprocess.elastic import deaths
 from tests.multiprocess.elastic.samples import BATCH, SAMPLES, Counting
 
@@ -84,6 +85,9 @@ def main():
         if options.how != "fit":
             state.epoch += 1
 
+    # It lives longer than a `fit`, and ranks exchange losses rarely at once.
+    terminate_on_nan._ALLOWANCE = 0.0
+    watcher = keras.callbacks.TerminateOnNaN()
     restarts = 0
 
     @kr.elastic.run
@@ -94,6 +98,7 @@ def main():
         if options.how == "fit":
             callbacks = [
                 kr.callbacks.BroadcastGlobalVariablesCallback(0),
+                watcher,
                 Noting(after_batch, after_epoch),
                 kr.elastic.UpdateEpochStateCallback(state),
                 kr.elastic.CommitStateCallback(state),
