@@ -11,7 +11,7 @@ import keras_ring as kr
 from keras_ring.core import generations
 from keras_ring.keras import scope
 from keras_ring.keras.checkpoint import background_write
-from keras_ring.keras.elastic import positions, running, states
+from keras_ring.keras.elastic import admission, positions, states
 
 
 def _model():
@@ -150,7 +150,7 @@ class _Job:
             mock.patch.object(positions, "share", self._share),
             mock.patch.object(background_write, "wait", self._wait_for_write),
             mock.patch.object(positions, "are_at_end", lambda: self.at_end),
-            mock.patch.object(running, "broadcast_object", self._root_has),
+            mock.patch.object(admission, "broadcast_object", self._root_has),
             mock.patch.object(generations, "_num_admissions", 0),
         ]
         for each in self._patches:

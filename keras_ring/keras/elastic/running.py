@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable
 from typing import Any
 
-from keras_ring._typing import Variable
-from keras_ring.core import failures, generations, topology
-from keras_ring.core.objects import broadcast_object
-from keras_ring.core.process_sets import global_process_set
+from keras_ring.core import generations, topology
 from keras_ring.keras import scope
-from keras_ring.keras.backends import backend
-from keras_ring.keras.checkpoint import background_write
-from keras_ring.keras.elastic import positions
+from keras_ring.keras.elastic import admission, positions
 from keras_ring.keras.elastic.states import HostsUpdatedInterrupt, State
-from keras_ring.keras.optimizer import initial_values
 
 
 def run(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,7 +53,6 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     train(kr.elastic.KerasState(model, optimizer, epoch=0))
     ```
     """
-
     @functools.wraps(function)
     def elastic(state: State, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(state, State):
@@ -71,10 +63,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
         topology.topology()
         comes_in = generations.is_waiting()
         if comes_in:
-            # The others have compared theirs long ago.
-            initial_values.note_equal(_variables(), global_process_set)
-            generations.admit()
-        _share(state, has_come_in=comes_in)
+            admission.come_in()
+        admission.share(state.sync, has_come_in=comes_in)
         if comes_in:
             # The others do so now.
             state.on_reset()
@@ -89,34 +79,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             goes_on = True
             positions.pause()
             if not skip_sync:
-                # Those that come in know of no write that is under way.
-                background_write.wait()
-                generations.admit()
-                _share(state, has_come_in=False)
+                admission.let_in()
+                admission.share(state.sync, has_come_in=False)
             state.on_reset()
 
     return elastic
-
-
-def _share(state: State, *, has_come_in: bool) -> None:
-    """Gives all ranks the state of rank 0, which has not come in now."""
-    if generations.num_admissions():
-        positions.share(has_come_in=has_come_in)
-    state.sync()
-    if not topology.is_elastic():
-        return
-    # Those that have come in are behind the others, so this rank 0 has been
-    # one of these until now.
-    if broadcast_object(has_come_in, 0, name="elastic/root_has_come_in"):
-        raise failures.error_of(
-            "UNAVAILABLE",
-            "all ranks that had the state of the training were lost before "
-            "those that came in had it",
-        )
-
-
-def _variables() -> list[Variable]:
-    """Returns all variables that the program has made."""
-    made = backend.variable_class()
-    # An instance of another class may be a proxy, which is not to be asked.
-    return [each for each in gc.get_objects() if issubclass(type(each), made)]
