@@ -42,7 +42,11 @@ class Scope:
         is_once: Boolean, whether rank 0 does something for all ranks
             (`unchanged.once`).
         goes_on: Boolean, whether a training was begun before, by other ranks
-            (`elastic.running`).
+            (`elastic.running`, `elastic.joined_fit`).
+        catches_up: Boolean, whether this rank does what the others have done
+            before it came in (`elastic.joined_fit`).
+        joined_fit: The `JoinedFit` that others may come into
+            (`elastic.joined_fit`).
         is_checkpoint_silent: Boolean, whether TensorFlow writes for rank 0
             alone (`unchanged.tensorflow_files`).
         is_of_all_rows: Boolean, whether a function is computed of the rows of
@@ -69,6 +73,8 @@ class Scope:
     is_alone: bool = False
     is_once: bool = False
     goes_on: bool = False
+    catches_up: bool = False
+    joined_fit: Any = None
     is_checkpoint_silent: bool = False
     is_of_all_rows: bool = False
     watcher: Any = None

@@ -21,6 +21,7 @@ from keras_ring.core.process_sets import (
     global_process_set,
     shares_nothing,
 )
+from keras_ring.keras.agreement.catching_up import exchanges_nothing
 from keras_ring.keras.agreement.file_systems import shared_file_system
 from keras_ring.keras.agreement.rank_names import rank_list
 from keras_ring.keras.backends import backend, tf_data
@@ -52,6 +53,7 @@ def require_own_files(
     """
     if (
         not topology.is_initialized()
+        or exchanges_nothing(process_set)
         or shares_nothing(process_set)
         or not backend.is_eager()
     ):

@@ -24,9 +24,9 @@ from keras_ring.core.generations import num_admissions
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
-    is_alone,
 )
 from keras_ring.keras.agreement import same_data
+from keras_ring.keras.agreement.catching_up import exchanges_nothing
 from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.agreement.rank_names import SHOWN, rank_list
 from keras_ring.keras.backends import backend, tf_data
@@ -61,7 +61,7 @@ def watch(
             all ranks.
         verbose: Boolean, whether to print the size of the global batch.
     """
-    if is_alone(process_set) or getattr(model, _LEFT_OUT, False):
+    if exchanges_nothing(process_set) or getattr(model, _LEFT_OUT, False):
         return
     # Ranks that have come in since it was compared have not compared it.
     if getattr(model, _WATCHED, None) == num_admissions():

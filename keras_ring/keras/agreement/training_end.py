@@ -15,9 +15,9 @@ from keras_ring.core import arrays
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
-    is_alone,
 )
 from keras_ring.errors import ConsistencyError
+from keras_ring.keras.agreement.catching_up import exchanges_nothing
 
 # The number of integers that ranks exchange beside whether they go on.
 NUM_FIGURES = 16
@@ -121,6 +121,6 @@ def require_same_end(
 def _gathered(
     numbers: list[int], name: str, process_set: ProcessSet
 ) -> npt.NDArray[Any]:
-    if is_alone(process_set):
+    if exchanges_nothing(process_set):
         return np.array([numbers])
     return arrays.gather_rows(np.array(numbers, np.int64), name, process_set)

@@ -9,9 +9,9 @@ from keras_ring._typing import Logs, Optimizer, Structure, Variable
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
-    is_alone,
 )
 from keras_ring.keras.agreement import same_batch, training_end
+from keras_ring.keras.agreement.catching_up import exchanges_nothing
 from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.model.consistency import EpochComparison
@@ -95,7 +95,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Shares the state, or arranges for it to be shared."""
         self._epochs_begun = 0
         self._comparison = EpochComparison(self.local_variables)
-        if is_alone(self.process_set):
+        if exchanges_nothing(self.process_set):
             return
         training_end.require_same_steps(
             compat.num_steps(self.params), self.process_set

@@ -10,9 +10,9 @@ from keras_ring.core.objects import allgather_object
 from keras_ring.core.process_sets import (
     ProcessSet,
     global_process_set,
-    is_alone,
 )
 from keras_ring.keras.agreement import shared_paths
+from keras_ring.keras.agreement.catching_up import exchanges_nothing
 from keras_ring.keras.backends import backend
 from keras_ring.keras.lanes import compat
 from keras_ring.keras.model import adapted_layers, model_optimizers, model_state
@@ -76,7 +76,7 @@ def broadcast_model(
     ```
     """
     model_state.check_model(model, "broadcast_model")
-    if is_alone(process_set):
+    if exchanges_nothing(process_set):
         return
     require_all_ranks(model, process_set)
     found = model_optimizers.optimizers_of(model, optimizers)
