@@ -164,11 +164,16 @@ class _Dealer:
 
     @property
     def position(self) -> _Position:
-        """The place in the data, which is the same on all ranks."""
+        """The place in the data, which is the same on all ranks.
+
+        A rank that takes it over goes on from there in its next loop.
+        """
+        is_paused = self._is_paused
+        if self._loop is not None:
+            self._end_round()
+            is_paused = True
         leases = self._leases
-        return _Position(
-            self._epoch, self._is_paused, leases.round, leases.free
-        )
+        return _Position(self._epoch, is_paused, leases.round, leases.free)
 
     def go_on(self, position: _Position) -> None:
         """Takes over the position of ranks that have let this one in."""
@@ -177,6 +182,8 @@ class _Dealer:
         member, present = _present(self._key)
         self._leases = Leases(member, present, pad=self._pad)
         self._steps = generations.steps()
+        # A loop of this rank alone is over.
+        self._loop = None
         order: Sequence[int] = ()
         if position.is_paused:
             order = self._batches.order(position.epoch - 1)
@@ -331,6 +338,11 @@ def is_any_at_end() -> bool:
     return _dealers.is_any_at_end()
 
 
+def are_dealt(data: Any) -> bool:
+    """Returns whether an object is a result of `dealt`."""
+    return hasattr(data, _DEALT)
+
+
 def share_positions(*, has_come_in: bool) -> None:
     """Gives ranks that have come in the positions of the others.
 
@@ -405,5 +417,5 @@ def _made(iterator: Any) -> None:
     from keras_ring.keras.lanes.steps import steps
 
     batches = steps.BatchIterator(iterator)
-    if hasattr(batches.dataset, _DEALT):
+    if are_dealt(batches.dataset):
         batches.count_anew()

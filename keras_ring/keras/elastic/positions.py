@@ -19,6 +19,12 @@ def are_at_end() -> bool:
     return batches is not None and batches.is_any_at_end()
 
 
+def are_of(data: Any) -> bool:
+    """Returns whether ranks have places in some data."""
+    batches = _batches()
+    return batches is not None and bool(batches.are_dealt(data))
+
+
 def share(*, has_come_in: bool) -> None:
     """Gives ranks that have come in the places of the others.
 
