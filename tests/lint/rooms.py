@@ -222,7 +222,7 @@ ROOMS = (
         "keras/startup",
         "what begins in TensorFlow and Keras with a job, once the program has "
         "imported them",
-        uses=(*_CALLBACKS, "keras/callbacks"),
+        uses=(*_CALLBACKS, "keras/callbacks", "keras/elastic"),
     ),
     Room(
         "unchanged",

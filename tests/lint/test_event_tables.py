@@ -69,11 +69,18 @@ def orders(module, without):
 
 ORDERS = {
     "`Model.fit`": [
+        "JOIN keras/elastic/joined_fit.py",
         "COMPARE keras/optimizer/divergence.py",
         "UNCHANGED unchanged/training.py",
         "WEIGHT keras/optimizer/weighted_losses.py",
         "JOB keras/fit/own_files.py",
         "OBSERVE keras/fit/watching.py",
+    ],
+    "`CallbackList`: `on_train_begin`, `on_train_end`, `on_epoch_begin`, "
+    "`on_epoch_end`, `on_train_batch_begin`, `on_train_batch_end`, "
+    "`on_test_begin`, `on_test_end`, `on_predict_begin`, `on_predict_end`": [
+        "JOB keras/elastic/joined_fit.py",
+        "OBSERVE keras/fit/observed_fit.py",
     ],
     "`Model.train_on_batch`": [
         "UNCHANGED unchanged/single_batches.py",

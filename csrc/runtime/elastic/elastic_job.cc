@@ -367,7 +367,9 @@ Status ElasticJob::Commit(const std::string& group, Committed done) {
       return FailedPreconditionError(
           "this process joins a job that runs, and has trained alone for " +
           std::to_string(kMostStepsAlone) +
-          " steps: its program must train in a function of `kr.elastic.run`");
+          " steps: its program must train in a function of `kr.elastic.run`, or"
+          " in its first `fit`, over `kr.data.batches`, without"
+          " `steps_per_epoch` and `BackupAndRestore`");
     }
     if (commits_.count(group) != 0) {
       return InvalidArgumentError("the commit of " + group +

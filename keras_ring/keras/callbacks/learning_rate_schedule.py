@@ -45,6 +45,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     ```
     """
 
+    # A program may compute it from `kr.size()`, which is 1 in one that joins.
+    shared_state = ("initial_lr",)
+
     def __init__(
         self,
         initial_lr: float,

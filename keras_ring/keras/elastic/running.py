@@ -9,6 +9,7 @@ from typing import Any
 from keras_ring.core import generations, topology
 from keras_ring.keras import scope
 from keras_ring.keras.elastic import admission, positions
+from keras_ring.keras.elastic.places import places
 from keras_ring.keras.elastic.states import HostsUpdatedInterrupt, State
 
 
@@ -53,6 +54,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
     train(kr.elastic.KerasState(model, optimizer, epoch=0))
     ```
     """
+    places.note_function()
+
     @functools.wraps(function)
     def elastic(state: State, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(state, State):

@@ -15,13 +15,15 @@ class Ring(enum.IntEnum):
     In one ring, a later wrapper is around the earlier ones.
     """
 
-    COMPARE = 0
+    JOIN = 0
+    """Processes that join the job come into the call."""
+    COMPARE = 1
     """Ranks compare what the whole call has left."""
-    UNCHANGED = 1
+    UNCHANGED = 2
     """A call of a program for one process becomes one of all ranks."""
-    WEIGHT = 2
+    WEIGHT = 3
     """What a rank computes counts with the number of its rows."""
-    JOB = 3
+    JOB = 4
     """Ranks reduce, agree, write once, or refuse."""
-    OBSERVE = 4
+    OBSERVE = 5
     """The call is measured. Inside is the function of Keras itself."""

@@ -111,6 +111,10 @@ def _install_in_keras(framework: str) -> None:
     one_writer.install()
     own_files.install()
     synchronized_normalization.install()
+    if topology.is_elastic() and framework == "tensorflow":
+        from keras_ring.keras.elastic import joined_fit
+
+        joined_fit.install()
 
 
 def _xla_can_compile() -> bool:

@@ -208,7 +208,8 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="start processes that join the job while it has fewer than N"
         " ranks, as in the place of those that are lost; it implies --elastic,"
-        " and the program trains in a function of kr.elastic.run",
+        " and the program trains in a fit over kr.data.batches or in a function"
+        " of kr.elastic.run",
     )
     run.add_argument(
         "--reset-limit",

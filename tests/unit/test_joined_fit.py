@@ -1,0 +1,231 @@
+"""A `fit` that processes come into, in one process."""
+
+import dataclasses
+import inspect
+import types
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+
+import keras_ring as kr
+from keras_ring.keras import scope
+from keras_ring.keras.agreement import catching_up
+from keras_ring.keras.elastic import admission, joined_fit
+from keras_ring.keras.elastic.places import Places
+from keras_ring.keras.lanes import callback_state
+
+
+class _Best(keras.callbacks.Callback):
+    shared_state = ("best", "not_there")
+
+    def __init__(self, best):
+        super().__init__()
+        self.best = best
+        self.mine = best
+
+
+def test_callbacks_are_given_what_others_decide_by():
+    theirs = [keras.callbacks.EarlyStopping(), _Best(1), _Best(2)]
+    theirs[0].wait, theirs[0].best = 3, 0.5
+    theirs[0].patience = 7
+    state = callback_state.state_of(theirs)
+    # The bar of one rank is on no other.
+    ours = [keras.callbacks.ProgbarLogger(), _Best(3), _Best(4)]
+    ours.append(keras.callbacks.EarlyStopping(patience=1))
+    callback_state.give(ours, state)
+    assert [each.best for each in ours[1:3]] == [1, 2]
+    assert [each.mine for each in ours[1:3]] == [3, 4]
+    assert (ours[3].wait, ours[3].best, ours[3].patience) == (3, 0.5, 1)
+
+
+def test_a_subclass_of_keras_callbacks_has_its_state():
+    class Mine(keras.callbacks.ReduceLROnPlateau):
+        shared_state = ("seen",)
+        seen = 5
+
+    callback = Mine()
+    callback.cooldown_counter = 2
+    (state,) = callback_state.state_of([callback]).values()
+    assert state["cooldown_counter"] == 2
+    assert state["seen"] == 5
+
+
+def test_the_first_fit_is_the_place():
+    places = Places()
+    assert places.take_fit()
+    assert not places.take_fit()
+
+
+def test_a_function_of_the_program_is_the_place():
+    places = Places()
+    places.note_function()
+    assert not places.take_fit()
+
+
+class _Noting(keras.callbacks.Callback):
+    """Notes what it is told, and changes what it should not."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def on_train_begin(self, logs=None):
+        self.model.set_weights([w + 100.0 for w in self.model.get_weights()])
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.told.append(("epoch", epoch))
+        self.model.optimizer.learning_rate = 0.5
+        self.exchanges_nothing = catching_up.exchanges_nothing(
+            kr.global_process_set
+        )
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.told.append(("batch", batch))
+        self.begins_exchanging = not catching_up.exchanges_nothing(
+            kr.global_process_set
+        )
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.told.append(("end", batch))
+
+
+class _Others:
+    """The other ranks: in epoch 3, of which two batches are over."""
+
+    def __init__(self, model, given):
+        self._model = model
+        self._given = given
+        self.asked = []
+        self.steps_alone = None
+
+    def come_in(self):
+        self.steps_alone = int(self._model.optimizer.iterations)
+
+    def broadcast_model(self, model, root, *, fold_rank):
+        assert (model, root) == (self._model, 0)
+        assert fold_rank is self._given.folds_rank
+        model.set_weights([np.full_like(w, 7.0) for w in model.get_weights()])
+        model.optimizer.learning_rate = 0.25
+
+    def allreduce(self, array, op, *, name):
+        self.asked.append(name)
+        return np.array([0, 1])
+
+    def patches(self):
+        patch = mock.patch.object
+        share = lambda give, has_come_in: give()  # noqa: E731
+        given = lambda mine, root, name: self._given  # noqa: E731
+        return [
+            patch(joined_fit.generations, "is_waiting", lambda: True),
+            patch(joined_fit.generations, "num_waiting", lambda: 0),
+            patch(joined_fit, "_may_be_joined", lambda call: True),
+            patch(joined_fit, "places", Places()),
+            patch(admission, "come_in", self.come_in),
+            patch(admission, "share", share),
+            patch(joined_fit, "broadcast_object", given),
+            patch(joined_fit, "broadcast_model", self.broadcast_model),
+            patch(joined_fit.arrays, "allreduce", self.allreduce),
+            patch(catching_up, "is_alone", lambda process_set: False),
+        ]
+
+
+@pytest.fixture
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    return model
+
+
+def _given(**changes):
+    history = {("History", 0): {"epoch": [0, 1, 2], "history": {"loss": [9.0]}}}
+    given = joined_fit._Given(3, 2, True, history)
+    return dataclasses.replace(given, **changes)
+
+
+def test_a_fit_goes_on_where_the_others_are(model):
+    joined_fit.install()
+    others = _Others(model, _given())
+    noting = _Noting()
+    x = np.ones((6, 2), np.float32)
+    patches = others.patches()
+    for each in patches:
+        each.start()
+    try:
+        history = model.fit(
+            *(x, x[:, :1]), batch_size=2, epochs=5, verbose=0, callbacks=noting
+        )
+    finally:
+        for each in patches:
+            each.stop()
+    # One step alone, which none of its callbacks was told of.
+    assert others.steps_alone == 1
+    shifted = [("batch", 2), ("end", 2), ("batch", 3), ("end", 3)]
+    assert noting.told[:5] == [("epoch", 3), *shifted]
+    assert noting.told[7:10] == [("epoch", 4), ("batch", 0), ("end", 0)]
+    assert history.epoch == [0, 1, 2, 3, 4]
+    assert len(history.history["loss"]) == 3
+    assert others.asked
+    assert set(others.asked) == {"elastic/fit_waiting"}
+    assert scope.current().joined_fit is None
+
+
+def test_what_callbacks_set_before_the_first_batch_is_undone(model):
+    joined_fit.install()
+    others = _Others(model, _given())
+    noting = _Noting()
+    x = np.zeros((2, 2), np.float32)
+    patches = others.patches()
+    for each in patches:
+        each.start()
+    try:
+        model.fit(*(x, x[:, :1]), epochs=4, verbose=0, callbacks=[noting])
+    finally:
+        for each in patches:
+            each.stop()
+    assert noting.exchanges_nothing
+    assert noting.begins_exchanging
+    assert float(model.optimizer.learning_rate) == 0.25
+    # The gradient of the kernel is 0; that of the bias is 2 * 7.
+    kernel, bias = model.get_weights()
+    assert kernel.ravel().tolist() == [7.0, 7.0]
+    assert bias.tolist() == [7.0 - 0.25 * 2 * 7.0]
+
+
+def test_a_rank_that_came_in_itself_has_nothing_to_give(model):
+    joined = joined_fit.JoinedFit(model)
+    with (
+        mock.patch.object(joined_fit, "broadcast_object", lambda *a, **k: None),
+        pytest.raises(TypeError, match="Rank 0 has come in itself"),
+    ):
+        joined._share(None)
+
+
+@pytest.mark.parametrize(
+    ("options", "may"),
+    [
+        ({}, True),
+        ({"callbacks": keras.callbacks.TerminateOnNaN()}, True),
+        ({"callbacks": [_Best(1), keras.callbacks.History()]}, True),
+        ({"steps_per_epoch": 3}, False),
+        ({"callbacks": keras.callbacks.BackupAndRestore("x")}, False),
+        ({"callbacks": [kr.callbacks.BackupAndRestore("x")]}, False),
+    ],
+)
+def test_which_fit_may_be_joined(model, options, may):
+    call = inspect.signature(keras.Model.fit).bind(model, "data", **options)
+    call.apply_defaults()
+    settings = types.SimpleNamespace(elastic=True)
+    patch = mock.patch.object
+    with (
+        patch(joined_fit.topology, "is_initialized", lambda: True),
+        patch(joined_fit.topology, "is_elastic", lambda: True),
+        patch(joined_fit, "distributed_settings", lambda optimizer: settings),
+        patch(joined_fit.positions, "are_of", lambda data: data == "data"),
+    ):
+        assert joined_fit._may_be_joined(call) is may
+        with kr.allow_local_updates():
+            assert not joined_fit._may_be_joined(call)
+        settings.elastic = False
+        assert not joined_fit._may_be_joined(call)
