@@ -70,6 +70,10 @@ class _Noting(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.told = []
+        self.prepared = []
+
+    def prepare_step(self, model):
+        self.prepared.append(int(model.optimizer.iterations))
 
     def on_train_begin(self, logs=None):
         self.model.set_weights([w + 100.0 for w in self.model.get_weights()])
@@ -161,6 +165,7 @@ def test_a_fit_goes_on_where_the_others_are(model):
             each.stop()
     # One step alone, which none of its callbacks was told of.
     assert others.steps_alone == 1
+    assert noting.prepared == [0]
     shifted = [("batch", 2), ("end", 2), ("batch", 3), ("end", 3)]
     assert noting.told[:5] == [("epoch", 3), *shifted]
     assert noting.told[7:10] == [("epoch", 4), ("batch", 0), ("end", 0)]
@@ -169,6 +174,32 @@ def test_a_fit_goes_on_where_the_others_are(model):
     assert others.asked
     assert set(others.asked) == {"elastic/fit_waiting"}
     assert scope.current().joined_fit is None
+
+
+@pytest.fixture
+def job():
+    kr.init()
+    yield
+    kr.shutdown()
+
+
+@pytest.mark.usefixtures("job")
+def test_momentum_is_corrected_in_the_step_that_is_traced_alone(model):
+    joined_fit.install()
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    model.compile(optimizer, "mse", jit_compile=False)
+    others = _Others(model, _given())
+    warm_up = kr.callbacks.LearningRateWarmupCallback(0.1, steps_per_epoch=1)
+    x = np.ones((2, 2), np.float32)
+    patches = others.patches()
+    for each in patches:
+        each.start()
+    try:
+        model.fit(*(x, x[:, :1]), epochs=4, verbose=0, callbacks=[warm_up])
+    finally:
+        for each in patches:
+            each.stop()
+    assert warm_up._momentum._traced._in_step is not None
 
 
 def test_what_callbacks_set_before_the_first_batch_is_undone(model):
@@ -216,16 +247,22 @@ def test_a_rank_that_came_in_itself_has_nothing_to_give(model):
 def test_which_fit_may_be_joined(model, options, may):
     call = inspect.signature(keras.Model.fit).bind(model, "data", **options)
     call.apply_defaults()
+    model.discriminator_optimizer = keras.optimizers.SGD()
     settings = types.SimpleNamespace(elastic=True)
+    by_optimizer = {model.discriminator_optimizer: settings}
     patch = mock.patch.object
     with (
         patch(joined_fit.topology, "is_initialized", lambda: True),
         patch(joined_fit.topology, "is_elastic", lambda: True),
-        patch(joined_fit, "distributed_settings", lambda optimizer: settings),
+        patch(joined_fit, "distributed_settings", by_optimizer.get),
         patch(joined_fit.positions, "are_of", lambda data: data == "data"),
     ):
         assert joined_fit._may_be_joined(call) is may
         with kr.allow_local_updates():
             assert not joined_fit._may_be_joined(call)
-        settings.elastic = False
+        # All of them, or none.
+        other = types.SimpleNamespace(elastic=False)
+        by_optimizer[model.optimizer] = other
+        assert not joined_fit._may_be_joined(call)
+        by_optimizer.clear()
         assert not joined_fit._may_be_joined(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keras_ring._typing import Logs, Optimizer
+from keras_ring._typing import Logs, Model, Optimizer
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
@@ -86,8 +86,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 "leave this callback away. Received: an optimizer of class "
                 f"{type(optimizer).__name__}"
             )
-        if self.momentum_correction:
-            self._momentum = MomentumCorrection(optimizer)
+        self.prepare_step(self.model)
         if not self.staircase and self.steps_per_epoch is None:
             steps = compat.num_steps(self.params)
             if not steps:
@@ -97,6 +96,16 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                     "known. Set `steps_per_epoch`."
                 )
             self.steps_per_epoch = steps
+
+    def prepare_step(self, model: Model) -> None:
+        """Changes what a training step does, before it is traced.
+
+        Args:
+            model: The `keras.Model` that is about to be trained.
+        """
+        if self.momentum_correction:
+            optimizer = inner_optimizer(model.optimizer)
+            self._momentum = MomentumCorrection(optimizer)
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         """Sets the learning rate of the epoch."""

@@ -40,6 +40,7 @@ from keras_ring.keras.lanes import (
 )
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.model.model_broadcast import broadcast_model
+from keras_ring.keras.model.model_optimizers import optimizers_of
 from keras_ring.keras.optimizer import local_updates
 from keras_ring.keras.optimizer.mixin import distributed_settings
 
@@ -204,11 +205,15 @@ def _may_be_joined(call: inspect.BoundArguments) -> bool:
     """Returns whether others could come into this call of `fit`."""
     if not topology.is_initialized() or not topology.is_elastic():
         return False
-    model, arguments = call.arguments["self"], call.arguments
-    settings = distributed_settings(getattr(model, "optimizer", None))
+    arguments = call.arguments
+    settings = [
+        found
+        for each in optimizers_of(arguments["self"]).values()
+        if (found := distributed_settings(each)) is not None
+    ]
     return (
-        settings is not None
-        and settings.elastic
+        bool(settings)
+        and all(each.elastic for each in settings)
         and positions.are_of(arguments["x"])
         and arguments["steps_per_epoch"] is None
         and not any(map(_undoes_steps, _callbacks(arguments["callbacks"])))
@@ -238,10 +243,16 @@ def _train_a_step(
     fit: Callable[..., Any], call: inspect.BoundArguments
 ) -> None:
     """Traces the step of a `fit` while the others train without this rank."""
+    model = call.arguments["self"]
+    for callback in _callbacks(call.arguments["callbacks"]):
+        # It must be the step that the others have traced.
+        prepare = getattr(callback, "prepare_step", None)
+        if prepare is not None:
+            prepare(model)
     alone = dict(
         call.arguments,
         epochs=call.arguments["initial_epoch"] + 1,
-        steps_per_epoch=compat.steps_per_execution(call.arguments["self"]),
+        steps_per_epoch=compat.steps_per_execution(model),
         callbacks=None,
         validation_data=None,
         validation_split=0.0,
@@ -252,11 +263,9 @@ def _train_a_step(
 
 def _variables(model: Model) -> list[Variable]:
     """Returns the variables that ranks share."""
-    variables = [
-        *model.variables,
-        *compat.seed_variables(model),
-        *compat.optimizer_variables(model.optimizer),
-    ]
+    variables = [*model.variables, *compat.seed_variables(model)]
+    for optimizer in optimizers_of(model).values():
+        variables += compat.optimizer_variables(optimizer)
     of_metrics = {id(each) for each in compat.metrics_variables(model)}
     by_id = {id(each): each for each in variables if id(each) not in of_metrics}
     return list(by_id.values())
