@@ -222,3 +222,43 @@ def test_who_comes_in_goes_on_with_the_others():
         assert not set(mine[:2]) & set(first)
         assert len(read(data)) == 4  # the next epoch, of 12 by 3
     assert dealt_batches._dealers.positions()[0] == 100
+
+
+def test_a_place_is_given_from_within_a_loop():
+    """The loop goes on, and whoever comes in goes on with the same epoch."""
+
+    def rank(number):
+        return (
+            mock.patch.object(dealt_batches, "_dealers", dealers[number]),
+            job(number, 2),
+        )
+
+    dealers = [dealt_batches._Dealers(), dealt_batches._Dealers()]
+    with contextlib.ExitStack() as stack:
+        for each in rank(0):
+            stack.enter_context(each)
+        data = batches(np.arange(10), 1)
+        before = dealers[0].positions()
+        loop = tf.data.Dataset.as_numpy_iterator(data)
+        mine = [int(next(loop)[0]) for _ in range(2)]
+        given = dealers[0].positions()
+        mine += [int(number) for (number,) in loop]
+        next_epoch = [int(number) for (number,) in read(data)]
+    assert mine == next_epoch == [0, 2, 4, 6, 8]
+    with contextlib.ExitStack() as stack:
+        for each in rank(1):
+            stack.enter_context(each)
+        data = batches(np.arange(10), 1)
+        # A loop of its own, before it has come in.
+        next(tf.data.Dataset.as_numpy_iterator(data))
+        dealers[1].go_on(*before)
+        dealers[1].pause()
+        assert dealers[1].positions() == before
+        dealers[1].go_on(*given)
+        assert [number for (number,) in read(data)] == [5, 7, 9]
+        assert [number for (number,) in read(data)] == [1, 3, 5, 7, 9]
+
+
+def test_nothing_tunes_dealt_batches():
+    with job(0, 2):
+        assert batches(np.arange(4), 1).options().autotune.enabled is False

@@ -396,6 +396,9 @@ def dealt(batches: Batches, *, pad: bool) -> Dataset:
     options = tf.data.Options()
     # Whoever asks for a batch has trained on the one before.
     options.experimental_optimization.inject_prefetch = False
+    # There is nothing to tune. The thread that would do so may miss that its
+    # iterator is removed, who then waits for it for up to a minute.
+    options.autotune.enabled = False
     dataset = dataset.with_options(options)
     setattr(dataset, _DEALT, True)
     _let_epochs_differ()
