@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import keras_ring as kr
+from keras_ring.core import generations
 from keras_ring.keras import scope
 from keras_ring.keras.agreement import catching_up
 from keras_ring.keras.elastic import admission, joined_fit
@@ -266,3 +267,27 @@ def test_which_fit_may_be_joined(model, options, may):
         assert not joined_fit._may_be_joined(call)
         by_optimizer.clear()
         assert not joined_fit._may_be_joined(call)
+
+
+def test_ranks_that_come_in_compare_when_the_others_do(model):
+    theirs, ours = (kr.callbacks.ConsistencyCheck(every=5) for _ in "ab")
+    theirs._checked = 9
+    callback_state.give([ours], callback_state.state_of([theirs]))
+    assert ours._checked == 9
+
+
+@pytest.mark.parametrize("results", [None, {"real": [1.0]}])
+def test_the_input_pipeline_is_measured_by_all_or_none(model, results):
+    theirs, ours = (kr.callbacks.InputPipeline() for _ in "ab")
+    for each in (theirs, ours):
+        each.set_model(model)
+        each.on_train_begin()
+    theirs.results = results
+    theirs.on_train_batch_begin(0)
+    with mock.patch.object(generations, "_num_admissions", 1):
+        ours.on_train_begin()
+        callback_state.give([ours], callback_state.state_of([theirs]))
+        for each in (theirs, ours):
+            each.on_train_batch_begin(1)
+    assert ours.results == theirs.results == results
+    assert results or ours._calls == theirs._calls == 1

@@ -35,6 +35,9 @@ class ConsistencyCheck(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
+    # Ranks that come in compare when the others do.
+    shared_state = ("_checked",)
+
     def __init__(
         self,
         every: str | int = "epoch",

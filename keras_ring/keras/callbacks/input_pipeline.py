@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_ring._typing import Logs, Model, Structure, Variable
-from keras_ring.core import arrays, telemetry, topology
+from keras_ring.core import arrays, generations, telemetry, topology
 from keras_ring.core.process_sets import ProcessSet, is_alone
 from keras_ring.keras.agreement.next_batch import on_next_call
 from keras_ring.keras.backends import backend
@@ -66,6 +66,9 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
     ```
     """
 
+    # Ranks that come in measure nothing if the others have done so.
+    shared_state = ("results",)
+
     def __init__(self, synthetic_steps: int = 50) -> None:
         super().__init__()
         if synthetic_steps < 1:
@@ -82,6 +85,10 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Resets the measurement."""
         self.results = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._num_admissions = generations.num_admissions()
         self._calls = 0
         self._batch: tuple[Structure, Any] | None = None
         # Times at which the measured steps began and ended, each with the time
@@ -95,6 +102,9 @@ class InputPipeline(keras.callbacks.Callback):  # type: ignore[misc]
         """Keeps a batch, and measures after enough real steps."""
         if self.results is not None or skipped_batches.is_skipping(self.model):
             return
+        if self._num_admissions != generations.num_admissions():
+            # Those that have come in begin as well.
+            self._begin()
         self._calls += 1
         if self._calls == _FIRST_MEASURED - 1:
             self._keep_next_batch()

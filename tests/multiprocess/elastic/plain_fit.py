@@ -89,6 +89,7 @@ def main():
         kr.callbacks.BroadcastGlobalVariablesCallback(0),
         kr.callbacks.MetricAverageCallback(),
         keras.callbacks.TerminateOnNaN(),
+        kr.callbacks.ConsistencyCheck(every=7),
         counts,
         stopping,
     ]
