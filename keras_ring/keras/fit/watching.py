@@ -66,8 +66,10 @@ def _watched(fit: Callable[..., Any]) -> Callable[..., Any]:
             return fit(self, *args, **kwargs)
         watch = Watch(self, args[0] if args else kwargs.get("x"))
         with scope.inside(watch=watch):
-            return fit(self, *args, **kwargs)
-            watch.close()
+            try:
+                return fit(self, *args, **kwargs)
+            finally:
+                watch.close()
 
     return watched
 
