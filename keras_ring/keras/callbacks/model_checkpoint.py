@@ -80,14 +80,12 @@ class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
             )
         super().__init__(filepath, *args, **kwargs)
         self.keep = keep
-        self._num_admissions = 0
         self.average_statistics = average_statistics
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Begins to count batches as ranks do that have come in since then."""
         super().on_train_begin(logs)
-        if self._num_admissions != generations.num_admissions():
-            self._num_admissions = generations.num_admissions()
+        if generations.num_admissions():
             self._batches_seen_since_last_saving = 0
             self._last_batch_seen = 0
 
