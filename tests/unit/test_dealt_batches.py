@@ -262,3 +262,23 @@ def test_a_place_is_given_from_within_a_loop():
 def test_nothing_tunes_dealt_batches():
     with job(0, 2):
         assert batches(np.arange(4), 1).options().autotune.enabled is False
+
+
+@pytest.mark.parametrize("uneven", ["pad", "drop"])
+def test_nobody_is_let_in_for_whom_nothing_is_left(uneven):
+    dealers = dealt_batches._Dealers()
+    with mock.patch.object(dealt_batches, "_dealers", dealers), job(0, 2):
+        data = batches(np.arange(16), 1, uneven=uneven)
+        loop = tf.data.Dataset.as_numpy_iterator(data)
+        ends = [
+            (dealers.is_any_at_end(), dealt_batches.are_left_for(1, data))
+            for _ in loop
+        ]
+        # With several steps at once, Keras has read on to the end.
+        assert not dealt_batches.are_left_for(1, data)
+        assert not dealers.is_any_in_loop()
+    # Of the 16, there are 14, 12 ... 0 left after each step of two ranks.
+    assert [end for end, _ in ends] == [False] * 7 + [True]
+    num_good = 7 if uneven == "pad" else 5
+    good = [True] * num_good + [False] * (8 - num_good)
+    assert [left for _, left in ends] == good

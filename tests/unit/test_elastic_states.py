@@ -267,3 +267,18 @@ def test_who_waits_comes_in_first():
         *("admit", "positions, True", "sync", "reset"),
         *("train again", "commit", "save"),
     ]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_steps_that_end_an_epoch_leave_the_commit_to_its_end(is_over):
+    model = _model()
+    model.compile("sgd", "mse", steps_per_execution=2, jit_compile=False)
+    did = []
+    state = mock.Mock(commit=lambda: did.append("commit"))
+    callback = kr.elastic.CommitStateCallback(state)
+    callback.set_model(model)
+    callback.on_train_begin()
+    with mock.patch.object(positions, "are_of_no_loop", lambda: is_over):
+        callback.on_train_batch_end(1)
+        callback.on_epoch_end(0)
+    assert did == ["commit"] * (1 if is_over else 2)

@@ -152,6 +152,11 @@ class _Dealer:
             self._is_paused = True
 
     @property
+    def is_in_loop(self) -> bool:
+        """True if a loop reads an epoch of it."""
+        return self._loop is not None
+
+    @property
     def is_at_end(self) -> bool:
         """True if nothing is left of the epoch that a loop is in.
 
@@ -161,6 +166,24 @@ class _Dealer:
             return False
         self._end_round()
         return not self._leases.free
+
+    def has_batches_for(self, num_waiting: int) -> bool:
+        """Returns whether an epoch goes on for others who come in now.
+
+        All ranks know the same after a step that they have made together.
+
+        Args:
+            num_waiting: Integer, the number of processes that are to come in.
+        """
+        if self._loop is None:
+            return False
+        self._end_round()
+        left = len(self._leases.free)
+        if self._pad:
+            return left > 0
+        # There must be a batch for each rank, and more may come in than that.
+        ranks = len(self._leases.generation.members) + num_waiting
+        return left >= 2 * ranks
 
     @property
     def position(self) -> _Position:
@@ -305,6 +328,10 @@ class _Dealers:
         """Returns whether one is."""
         return any([each.is_at_end for each in list(self._by_key.values())])
 
+    def is_any_in_loop(self) -> bool:
+        """Returns whether one is."""
+        return any(each.is_in_loop for each in list(self._by_key.values()))
+
     def positions(self) -> tuple[int, dict[str, _Position]]:
         """Returns the number of dealers ever, and the positions of all."""
         positions = {key: each.position for key, each in self._by_key.items()}
@@ -338,9 +365,25 @@ def is_any_at_end() -> bool:
     return _dealers.is_any_at_end()
 
 
+def is_any_in_loop() -> bool:
+    """Returns whether any loop over dealt batches goes on."""
+    return _dealers.is_any_in_loop()
+
+
 def are_dealt(data: Any) -> bool:
     """Returns whether an object is a result of `dealt`."""
     return hasattr(data, _DEALT)
+
+
+def are_left_for(num_waiting: int, data: Dataset) -> bool:
+    """Returns whether a loop over `data` goes on for others who come in now.
+
+    Args:
+        num_waiting: Integer, the number of processes that are to come in.
+        data: Result of `dealt`.
+    """
+    dealer: _Dealer = getattr(data, _DEALT)
+    return dealer.has_batches_for(num_waiting)
 
 
 def share_positions(*, has_come_in: bool) -> None:
@@ -400,7 +443,7 @@ def dealt(batches: Batches, *, pad: bool) -> Dataset:
     # iterator is removed, who then waits for it for up to a minute.
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
-    setattr(dataset, _DEALT, True)
+    setattr(dataset, _DEALT, dealer)
     _let_epochs_differ()
     return remembered(dataset, "batches")
 

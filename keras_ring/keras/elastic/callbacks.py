@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from keras_ring._typing import Logs
+from keras_ring.keras.elastic import positions
 from keras_ring.keras.elastic.states import State
-from keras_ring.keras.lanes import keras
+from keras_ring.keras.lanes import compat, keras
 
 
 class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -49,6 +50,11 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Commits the state, if it is time for that."""
+        if compat.steps_per_execution(self.model) > 1 and (
+            positions.are_of_no_loop()
+        ):
+            # The last steps at once have ended the epoch: `on_epoch_end` does.
+            return
         self._batches_remaining -= 1
         if self._batches_remaining == 0:
             self._batches_remaining = self.batches_per_commit

@@ -19,6 +19,23 @@ def are_at_end() -> bool:
     return batches is not None and batches.is_any_at_end()
 
 
+def are_of_no_loop() -> bool:
+    """Returns whether no loop that has begun goes on."""
+    batches = _batches()
+    return batches is not None and not batches.is_any_in_loop()
+
+
+def are_left_for(num_waiting: int, data: Any) -> bool:
+    """Returns whether a loop over data goes on for others who come in now.
+
+    Args:
+        num_waiting: Integer, the number of processes that are to come in.
+        data: Data for which `are_of` is `True`.
+    """
+    batches = _batches()
+    return batches is not None and bool(batches.are_left_for(num_waiting, data))
+
+
 def are_of(data: Any) -> bool:
     """Returns whether ranks have places in some data."""
     batches = _batches()
