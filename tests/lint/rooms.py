@@ -210,7 +210,7 @@ ROOMS = (
     Room(
         "keras/elastic",
         "trainings that ranks leave and join, in the way of Horovod's elastic",
-        uses=(*_MODEL, "keras/data", "keras/checkpoint"),
+        uses=(*_CALLBACKS, "keras/callbacks"),
         pulls=_parts(),
     ),
     Room(

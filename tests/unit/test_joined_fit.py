@@ -1,5 +1,6 @@
 """A `fit` that processes come into, in one process."""
 
+import contextlib
 import dataclasses
 import inspect
 import types
@@ -8,6 +9,7 @@ from unittest import mock
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_ring as kr
 from keras_ring.core import generations
@@ -71,10 +73,6 @@ class _Noting(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.told = []
-        self.prepared = []
-
-    def prepare_step(self, model):
-        self.prepared.append(int(model.optimizer.iterations))
 
     def on_train_begin(self, logs=None):
         self.model.set_weights([w + 100.0 for w in self.model.get_weights()])
@@ -96,6 +94,19 @@ class _Noting(keras.callbacks.Callback):
         self.told.append(("end", batch))
 
 
+def _data(rows, value):
+    x = np.full((rows, 2), value, np.float32)
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(2)
+
+
+@contextlib.contextmanager
+def _joining(others):
+    with contextlib.ExitStack() as stack:
+        for each in others.patches():
+            stack.enter_context(each)
+        yield
+
+
 class _Others:
     """The other ranks: in epoch 3, of which two batches are over."""
 
@@ -105,18 +116,19 @@ class _Others:
         self.asked = []
         self.steps_alone = None
 
-    def come_in(self):
+    def come_in(self, variables):
+        assert variables == self._model.variables
         self.steps_alone = int(self._model.optimizer.iterations)
 
-    def broadcast_model(self, model, root, *, fold_rank):
+    def broadcast_model(self, model, root, **options):
         assert (model, root) == (self._model, 0)
-        assert fold_rank is self._given.folds_rank
+        self.options = options
         model.set_weights([np.full_like(w, 7.0) for w in model.get_weights()])
         model.optimizer.learning_rate = 0.25
 
     def allreduce(self, array, op, *, name):
         self.asked.append(name)
-        return np.array([0, 1])
+        return np.array([0, 0, 1])
 
     def patches(self):
         patch = mock.patch.object
@@ -125,7 +137,7 @@ class _Others:
         return [
             patch(joined_fit.generations, "is_waiting", lambda: True),
             patch(joined_fit.generations, "num_waiting", lambda: 0),
-            patch(joined_fit, "_may_be_joined", lambda call: True),
+            patch(joined_fit, "_is_of_place", lambda call: True),
             patch(joined_fit, "places", Places()),
             patch(admission, "come_in", self.come_in),
             patch(admission, "share", share),
@@ -145,7 +157,7 @@ def model():
 
 def _given(**changes):
     history = {("History", 0): {"epoch": [0, 1, 2], "history": {"loss": [9.0]}}}
-    given = joined_fit._Given(3, 2, True, history)
+    given = joined_fit._Given(3, 5, 2, history)
     return dataclasses.replace(given, **changes)
 
 
@@ -153,20 +165,12 @@ def test_a_fit_goes_on_where_the_others_are(model):
     joined_fit.install()
     others = _Others(model, _given())
     noting = _Noting()
-    x = np.ones((6, 2), np.float32)
-    patches = others.patches()
-    for each in patches:
-        each.start()
-    try:
+    with _joining(others):
         history = model.fit(
-            *(x, x[:, :1]), batch_size=2, epochs=5, verbose=0, callbacks=noting
+            _data(6, 1.0), shuffle=False, epochs=5, verbose=0, callbacks=noting
         )
-    finally:
-        for each in patches:
-            each.stop()
     # One step alone, which none of its callbacks was told of.
     assert others.steps_alone == 1
-    assert noting.prepared == [0]
     shifted = [("batch", 2), ("end", 2), ("batch", 3), ("end", 3)]
     assert noting.told[:5] == [("epoch", 3), *shifted]
     assert noting.told[7:10] == [("epoch", 4), ("batch", 0), ("end", 0)]
@@ -191,31 +195,45 @@ def test_momentum_is_corrected_in_the_step_that_is_traced_alone(model):
     model.compile(optimizer, "mse", jit_compile=False)
     others = _Others(model, _given())
     warm_up = kr.callbacks.LearningRateWarmupCallback(0.1, steps_per_epoch=1)
-    x = np.ones((2, 2), np.float32)
-    patches = others.patches()
-    for each in patches:
-        each.start()
-    try:
-        model.fit(*(x, x[:, :1]), epochs=4, verbose=0, callbacks=[warm_up])
-    finally:
-        for each in patches:
-            each.stop()
+    with _joining(others):
+        model.fit(
+            _data(2, 1.0),
+            shuffle=False,
+            epochs=4,
+            verbose=0,
+            callbacks=[warm_up],
+        )
     assert warm_up._momentum._traced._in_step is not None
+
+
+@pytest.mark.usefixtures("job")
+def test_momentum_is_not_scaled_for_a_rate_that_is_undone(model):
+    optimizer = kr.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    model.compile(optimizer, "mse", jit_compile=False)
+    half = kr.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.5)
+    half.set_model(model)
+    half.on_train_begin()
+    with scope.inside(catches_up=True):
+        half.on_epoch_begin(3)
+    factor = half._momentum._traced._in_step._factor
+    assert float(factor) == 1.0
+    optimizer.learning_rate = 0.1
+    half.on_epoch_begin(4)
+    assert float(factor) == pytest.approx(0.5)
 
 
 def test_what_callbacks_set_before_the_first_batch_is_undone(model):
     joined_fit.install()
-    others = _Others(model, _given())
+    others = _Others(model, _given(epochs=4))
     noting = _Noting()
-    x = np.zeros((2, 2), np.float32)
-    patches = others.patches()
-    for each in patches:
-        each.start()
-    try:
-        model.fit(*(x, x[:, :1]), epochs=4, verbose=0, callbacks=[noting])
-    finally:
-        for each in patches:
-            each.stop()
+    with _joining(others):
+        model.fit(
+            _data(2, 0.0),
+            shuffle=False,
+            epochs=4,
+            verbose=0,
+            callbacks=[noting],
+        )
     assert noting.exchanges_nothing
     assert noting.begins_exchanging
     assert float(model.optimizer.learning_rate) == 0.25
@@ -225,13 +243,36 @@ def test_what_callbacks_set_before_the_first_batch_is_undone(model):
     assert bias.tolist() == [7.0 - 0.25 * 2 * 7.0]
 
 
+def _call(model, **options):
+    call = inspect.signature(keras.Model.fit).bind(model, "data", **options)
+    call.apply_defaults()
+    return call
+
+
 def test_a_rank_that_came_in_itself_has_nothing_to_give(model):
-    joined = joined_fit.JoinedFit(model)
+    joined = joined_fit.JoinedFit(_call(model))
     with (
         mock.patch.object(joined_fit, "broadcast_object", lambda *a, **k: None),
-        pytest.raises(TypeError, match="Rank 0 has come in itself"),
+        pytest.raises(kr.errors.UnavailableError, match="all ranks that had"),
     ):
         joined._share(None)
+
+
+def test_the_callback_says_what_is_shared(model):
+    mine = keras.Variable(1.0)
+    optimizer = keras.optimizers.SGD()
+    callback = kr.callbacks.BroadcastGlobalVariablesCallback(
+        local_variables=[mine], optimizers=[optimizer], fold_rank=False
+    )
+    joined = joined_fit.JoinedFit(_call(model, callbacks=[callback]))
+    others = _Others(model, _given())
+    with _joining(others):
+        joined._share(_given())
+    assert others.options == {
+        "local_variables": [mine],
+        "optimizers": [optimizer],
+        "fold_rank": False,
+    }
 
 
 @pytest.mark.parametrize(
@@ -245,9 +286,38 @@ def test_a_rank_that_came_in_itself_has_nothing_to_give(model):
         ({"callbacks": [kr.callbacks.BackupAndRestore("x")]}, False),
     ],
 )
-def test_which_fit_may_be_joined(model, options, may):
-    call = inspect.signature(keras.Model.fit).bind(model, "data", **options)
-    call.apply_defaults()
+def test_ranks_agree_on_whether_others_may_come_in(model, options, may):
+    """A program may give such a callback to rank 0 alone."""
+    joined = joined_fit.JoinedFit(_call(model, **options))
+    assert joined.is_refused is not may
+    told = []
+
+    def allreduce(array, op, *, name):
+        told.append(array.tolist())
+        # Somebody waits, as another rank has heard.
+        return np.array([1, told[-1][1], 1])
+
+    patch = mock.patch.object
+    model.stop_training = False
+    joined.callbacks = keras.callbacks.CallbackList([], model=model)
+    let_in = mock.Mock()
+    with (
+        patch(joined_fit.generations, "num_waiting", lambda: 0),
+        patch(joined_fit.arrays, "allreduce", allreduce),
+        patch(joined_fit.positions, "are_left_for", lambda waiting, data: True),
+        patch(admission, "let_in", let_in),
+        patch(admission, "share", lambda give, has_come_in: None),
+    ):
+        joined.batch_ends(0)
+        assert let_in.called is may
+        model.stop_training = True
+        joined.batch_ends(1)
+        assert let_in.call_count == int(may)
+    assert [refused for _, refused, _ in told] == [int(not may), 1]
+
+
+def test_which_fit_is_the_place(model):
+    call = _call(model)
     model.discriminator_optimizer = keras.optimizers.SGD()
     settings = types.SimpleNamespace(elastic=True)
     by_optimizer = {model.discriminator_optimizer: settings}
@@ -258,15 +328,17 @@ def test_which_fit_may_be_joined(model, options, may):
         patch(joined_fit, "distributed_settings", by_optimizer.get),
         patch(joined_fit.positions, "are_of", lambda data: data == "data"),
     ):
-        assert joined_fit._may_be_joined(call) is may
+        assert joined_fit._is_of_place(call)
         with kr.allow_local_updates():
-            assert not joined_fit._may_be_joined(call)
+            assert not joined_fit._is_of_place(call)
+        with pytest.raises(ValueError, match="Received: class_weight="):
+            joined_fit._is_of_place(_call(model, class_weight={0: 2.0}))
         # All of them, or none.
         other = types.SimpleNamespace(elastic=False)
         by_optimizer[model.optimizer] = other
-        assert not joined_fit._may_be_joined(call)
+        assert not joined_fit._is_of_place(call)
         by_optimizer.clear()
-        assert not joined_fit._may_be_joined(call)
+        assert not joined_fit._is_of_place(call)
 
 
 def test_ranks_that_come_in_compare_when_the_others_do(model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from keras_ring._typing import Logs, Model, Optimizer
+from keras_ring.keras import scope
 from keras_ring.keras.fit import skipped_batches
 from keras_ring.keras.lanes import compat, keras
 from keras_ring.keras.lanes.loss_scaling import inner_optimizer
@@ -45,8 +46,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     ```
     """
 
-    # A program may compute it from `kr.size()`, which is 1 in one that joins.
-    shared_state = ("initial_lr",)
+    # A program may compute them from `kr.size()`, which is 1 in one that joins.
+    shared_state: tuple[str, ...] = (
+        *("initial_lr", "start_epoch", "end_epoch", "steps_per_epoch"),
+    )
 
     def __init__(
         self,
@@ -148,6 +151,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             or new == old
             # No step uses the factor then, and the state is set later.
             or skipped_batches.is_skipping(self.model)
+            or scope.current().catches_up
         ):
             return
         self._momentum.scale(new / old)

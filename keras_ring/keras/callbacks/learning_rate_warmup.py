@@ -43,6 +43,11 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     ```
     """
 
+    shared_state = (
+        *LearningRateScheduleCallback.shared_state,
+        "warmup_epochs",
+    )
+
     def __init__(
         self,
         initial_lr: float,

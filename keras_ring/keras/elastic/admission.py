@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from keras_ring._typing import Variable
@@ -18,17 +18,26 @@ from keras_ring.keras.optimizer import initial_values
 _Result = TypeVar("_Result")
 
 
-def come_in() -> None:
-    """Waits until the others let in this process, by `let_in`."""
-    # They have compared theirs long ago.
-    initial_values.note_equal(_variables(), global_process_set)
+def come_in(variables: Iterable[Variable]) -> None:
+    """Waits until the others let in this process, by `let_in`.
+
+    Args:
+        variables: Those that ranks do not compare any more. Others have been
+            trained, and compared, on all ranks or on none.
+    """
+    initial_values.note_equal(variables, global_process_set)
     generations.admit()
 
 
-def let_in() -> None:
-    """Lets in the processes that wait. All ranks must call it."""
+def let_in(variables: Iterable[Variable]) -> None:
+    """Lets in the processes that wait. All ranks must call it.
+
+    Args:
+        variables: As in `come_in`.
+    """
     # Those that come in know of no write that is under way.
     background_write.wait()
+    initial_values.note_equal(variables, global_process_set)
     generations.admit()
 
 
@@ -53,15 +62,20 @@ def share(give: Callable[[], _Result], *, has_come_in: bool) -> _Result:
     # Those that have come in are behind the others, so this rank 0 has been
     # one of these until now.
     if broadcast_object(has_come_in, 0, name="elastic/root_has_come_in"):
-        raise failures.error_of(
-            "UNAVAILABLE",
-            "all ranks that had the state of the training were lost before "
-            "those that came in had it",
-        )
+        raise nobody_left()
     return result
 
 
-def _variables() -> list[Variable]:
+def nobody_left() -> Exception:
+    """Returns the error of those that have come in, and find nobody."""
+    return failures.error_of(
+        "UNAVAILABLE",
+        "all ranks that had the state of the training were lost before "
+        "those that came in had it",
+    )
+
+
+def all_variables() -> list[Variable]:
     """Returns all variables that the program has made."""
     made = backend.variable_class()
     # An instance of another class may be a proxy, which is not to be asked.

@@ -30,6 +30,12 @@ from keras_ring.core.reduce_ops import Max
 from keras_ring.keras import scope
 from keras_ring.keras.agreement.time_budget import Budget
 from keras_ring.keras.backends import backend
+from keras_ring.keras.callbacks.broadcast import (
+    BroadcastGlobalVariablesCallback,
+)
+from keras_ring.keras.callbacks.learning_rate_schedule import (
+    LearningRateScheduleCallback,
+)
 from keras_ring.keras.elastic import admission, positions
 from keras_ring.keras.elastic.places import places
 from keras_ring.keras.lanes import (
@@ -37,6 +43,7 @@ from keras_ring.keras.lanes import (
     compat,
     events,
     hooks,
+    keras,
 )
 from keras_ring.keras.lanes.rings import Ring
 from keras_ring.keras.model.model_broadcast import broadcast_model
@@ -55,14 +62,14 @@ class _Given:
 
     Attributes:
         epoch: Integer, the number of the epoch that runs.
-        batches: Integer, the number of its batches that are over.
-        folds_rank: Boolean, whether ranks draw random numbers of their own.
+        epochs: Integer, the number at which the `fit` ends.
+        batches: Integer, the number of batches of the epoch that are over.
         callbacks: What callbacks remember.
     """
 
     epoch: int
+    epochs: int
     batches: int
-    folds_rank: bool
     callbacks: callback_state.State
 
 
@@ -70,11 +77,14 @@ class JoinedFit:
     """A `fit` that others may come into, on this rank.
 
     Args:
-        model: The `keras.Model` that is trained.
+        call: The arguments of the call.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, call: inspect.BoundArguments) -> None:
+        self._model: Model = call.arguments["self"]
+        self._arguments = call.arguments
+        # The ranks may have different callbacks, and must agree.
+        self._is_refused = _is_refused(call)
         # The list of callbacks of this `fit`, once it has begun.
         self.callbacks: Any = None
         self._epoch = 0
@@ -85,14 +95,28 @@ class JoinedFit:
         # What is to be done before the first batch, on a rank that came in.
         self._before_batch: Callable[[], None] | None = None
 
-    def come_in(self) -> int:
-        """Joins the others in their `fit`; returns the number of its epoch."""
-        admission.come_in()
+    @property
+    def is_refused(self) -> bool:
+        """True if this rank does not come into such a `fit`."""
+        return self._is_refused
+
+    def come_in(self) -> contextlib.ExitStack:
+        """Joins the others in their `fit`, and changes the arguments to theirs.
+
+        Returns:
+            A context in which `fit` is to be called.
+        """
+        admission.come_in(self._model.variables)
         given = admission.share(lambda: self._share(None), has_come_in=True)
         self._missed = given.batches
+        self._arguments["initial_epoch"] = given.epoch
+        self._arguments["epochs"] = given.epochs
+        callbacks = self._arguments["callbacks"]
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            # It was made for a job of one rank.
+            callbacks.set_model(self._model)
         values = [
-            (each, np.array(compat.as_numpy(each)))
-            for each in _variables(self._model)
+            (each, np.array(compat.as_numpy(each))) for each in self._shared()
         ]
         catches_up = contextlib.ExitStack()
         catches_up.enter_context(scope.inside(catches_up=True))
@@ -104,7 +128,7 @@ class JoinedFit:
             callback_state.give(self.callbacks.callbacks, given.callbacks)
 
         self._before_batch = begin
-        return given.epoch
+        return catches_up
 
     def epoch_begins(self, epoch: int) -> None:
         """Takes note of an epoch that begins."""
@@ -133,37 +157,64 @@ class JoinedFit:
         if not self._budget.is_due():
             return
         with self._budget.checking():
-            known = [generations.num_waiting(), self._budget.wish()]
-            num_waiting, periods = map(
+            refused = int(self._is_refused or self._model.stop_training)
+            known = [generations.num_waiting(), refused, self._budget.wish()]
+            num_waiting, refused, periods = map(
                 int,
                 arrays.allreduce(
                     np.array(known, np.int64), Max, name="elastic/fit_waiting"
                 ),
             )
-        if num_waiting and positions.are_at_end():
+        if num_waiting and not positions.are_left_for(
+            num_waiting, self._arguments["x"]
+        ):
             # Those that come in would begin with another epoch.
             num_waiting, periods = 0, 1
         self._budget.agreed(periods)
-        if not num_waiting:
-            return
-        given = _Given(
-            epoch=self._epoch,
-            batches=self._batches,
-            folds_rank=_folds_rank(self.callbacks.callbacks),
-            callbacks=callback_state.state_of(self.callbacks.callbacks),
-        )
-        admission.let_in()
-        admission.share(lambda: self._share(given), has_come_in=False)
+        if num_waiting and not refused:
+            callback_state.settle(self.callbacks)
+            given = _Given(
+                epoch=self._epoch,
+                epochs=self._arguments["epochs"],
+                batches=self._batches,
+                callbacks=callback_state.state_of(self.callbacks.callbacks),
+            )
+            admission.let_in(self._model.variables)
+            admission.share(lambda: self._share(given), has_come_in=False)
 
     def _share(self, given: _Given | None) -> _Given:
         shared = broadcast_object(given, 0, name="elastic/fit")
         if not isinstance(shared, _Given):
-            raise TypeError(
-                "Rank 0 has come in itself, and has nothing to give. "
-                f"Received: {shared!r}"
-            )
-        broadcast_model(self._model, 0, fold_rank=shared.folds_rank)
+            raise admission.nobody_left()
+        sharing = self._sharing()
+        broadcast_model(
+            self._model,
+            0,
+            optimizers=sharing.optimizers if sharing else (),
+            fold_rank=sharing.fold_rank if sharing else True,
+            local_variables=sharing.local_variables if sharing else (),
+        )
         return shared
+
+    def _sharing(self) -> BroadcastGlobalVariablesCallback | None:
+        """Returns the callback that says what ranks share, if there is one."""
+        for each in _callbacks(self._arguments["callbacks"]):
+            if isinstance(each, BroadcastGlobalVariablesCallback):
+                return each
+        return None
+
+    def _shared(self) -> list[Variable]:
+        """Returns the variables that ranks share."""
+        model, sharing = self._model, self._sharing()
+        variables = [*model.variables, *compat.seed_variables(model)]
+        more = sharing.optimizers if sharing else ()
+        for optimizer in optimizers_of(model, more).values():
+            variables += compat.optimizer_variables(optimizer)
+        kept = {id(each) for each in compat.metrics_variables(model)}
+        if sharing:
+            kept |= {id(each) for each in sharing.local_variables}
+        by_id = {id(each): each for each in variables if id(each) not in kept}
+        return list(by_id.values())
 
 
 def install() -> None:
@@ -187,25 +238,43 @@ def _joined(fit: Callable[..., Any]) -> Callable[..., Any]:
     def fit_joined(self: Model, *args: Any, **kwargs: Any) -> Any:
         call = parameters.bind(self, *args, **kwargs)
         call.apply_defaults()
-        if not (_may_be_joined(call) and places.take_fit()):
+        if not (_is_of_place(call) and places.take_fit()):
             return fit(self, *args, **kwargs)
-        joined = JoinedFit(self)
-        if not generations.is_waiting():
+        joined = JoinedFit(call)
+        if not generations.is_waiting() or joined.is_refused:
             with scope.inside(joined_fit=joined):
                 return fit(self, *args, **kwargs)
         _train_a_step(fit, call)
-        call.arguments["initial_epoch"] = joined.come_in()
-        with scope.inside(joined_fit=joined, goes_on=True):
+        with (
+            joined.come_in(),
+            scope.inside(joined_fit=joined, goes_on=True),
+        ):
             return fit(*call.args, **call.kwargs)
 
     return fit_joined
 
 
-def _may_be_joined(call: inspect.BoundArguments) -> bool:
-    """Returns whether others could come into this call of `fit`."""
+def _is_of_place(call: inspect.BoundArguments) -> bool:
+    """Returns whether a call of `fit` is one of those that may be the place.
+
+    All ranks must know the same.
+
+    Raises:
+        ValueError: If the data are dealt, and Keras would read them ahead.
+    """
     if not topology.is_initialized() or not topology.is_elastic():
         return False
     arguments = call.arguments
+    if not positions.are_of(arguments["x"]):
+        return False
+    if arguments["class_weight"] is not None:
+        raise ValueError(
+            "With `class_weight`, Keras reads batches ahead of their steps, so "
+            "an elastic job would not know which ones were trained on. Give "
+            "`kr.data.batches` the weights of the samples as the third array: "
+            "`kr.data.batches((x, y, weights), ...)`. "
+            f"Received: class_weight={arguments['class_weight']!r}"
+        )
     settings = [
         found
         for each in optimizers_of(arguments["self"]).values()
@@ -214,12 +283,17 @@ def _may_be_joined(call: inspect.BoundArguments) -> bool:
     return (
         bool(settings)
         and all(each.elastic for each in settings)
-        and positions.are_of(arguments["x"])
-        and arguments["steps_per_epoch"] is None
-        and not any(map(_undoes_steps, _callbacks(arguments["callbacks"])))
         # A callback may call `fit` as well.
         and scope.current().watch is None
         and not local_updates.are_allowed()
+    )
+
+
+def _is_refused(call: inspect.BoundArguments) -> bool:
+    """Returns whether others cannot come into such a `fit`."""
+    callbacks = _callbacks(call.arguments["callbacks"])
+    return call.arguments["steps_per_epoch"] is not None or any(
+        map(_undoes_steps, callbacks)
     )
 
 
@@ -230,13 +304,8 @@ def _callbacks(given: Any) -> list[Callback]:
 
 
 def _undoes_steps(callback: Callback) -> bool:
-    return "BackupAndRestore" in {
-        each.__name__ for each in type(callback).mro()
-    }
-
-
-def _folds_rank(callbacks: list[Callback]) -> bool:
-    return all(getattr(each, "fold_rank", True) for each in callbacks)
+    names = {each.__name__ for each in type(callback).mro()}
+    return "BackupAndRestore" in names
 
 
 def _train_a_step(
@@ -246,29 +315,19 @@ def _train_a_step(
     model = call.arguments["self"]
     for callback in _callbacks(call.arguments["callbacks"]):
         # It must be the step that the others have traced.
-        prepare = getattr(callback, "prepare_step", None)
-        if prepare is not None:
-            prepare(model)
+        if isinstance(callback, LearningRateScheduleCallback):
+            callback.prepare_step(model)
     alone = dict(
         call.arguments,
+        # Whatever `steps_per_execution` is.
+        x=call.arguments["x"].take(1),
         epochs=call.arguments["initial_epoch"] + 1,
-        steps_per_epoch=compat.steps_per_execution(model),
         callbacks=None,
         validation_data=None,
         validation_split=0.0,
         verbose=0,
     )
     fit(**alone)
-
-
-def _variables(model: Model) -> list[Variable]:
-    """Returns the variables that ranks share."""
-    variables = [*model.variables, *compat.seed_variables(model)]
-    for optimizer in optimizers_of(model).values():
-        variables += compat.optimizer_variables(optimizer)
-    of_metrics = {id(each) for each in compat.metrics_variables(model)}
-    by_id = {id(each): each for each in variables if id(each) not in of_metrics}
-    return list(by_id.values())
 
 
 def _of(callbacks: Any) -> JoinedFit | None:

@@ -66,7 +66,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
         topology.topology()
         comes_in = generations.is_waiting()
         if comes_in:
-            admission.come_in()
+            admission.come_in(admission.all_variables())
         admission.share(state.sync, has_come_in=comes_in)
         if comes_in:
             # The others do so now.
@@ -82,7 +82,7 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
             goes_on = True
             positions.pause()
             if not skip_sync:
-                admission.let_in()
+                admission.let_in(admission.all_variables())
                 admission.share(state.sync, has_come_in=False)
             state.on_reset()
 

@@ -28,6 +28,19 @@ State = dict[_Key, dict[str, Any]]
 """The attributes of callbacks, by their class and their number in it."""
 
 
+def settle(callbacks: Any) -> None:
+    """Waits until callbacks have heard of all batches so far.
+
+    Keras calls some of them in a thread of its own.
+
+    Args:
+        callbacks: The `CallbackList` of a `fit`.
+    """
+    flush = getattr(callbacks, "_flush_futures", None)
+    if flush is not None:
+        flush()
+
+
 def state_of(callbacks: Iterable[Callback]) -> State:
     """Returns the attributes that callbacks remember.
 
