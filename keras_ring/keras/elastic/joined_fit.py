@@ -78,14 +78,18 @@ class JoinedFit:
 
     Args:
         call: The arguments of the call.
+
+    Attributes:
+        is_refused: Boolean, whether this rank does not come into such a `fit`,
+            or lets others in. The ranks may have different callbacks, and
+            agree.
+        callbacks: The list of callbacks of this `fit`, once it has begun.
     """
 
     def __init__(self, call: inspect.BoundArguments) -> None:
         self._model: Model = call.arguments["self"]
         self._arguments = call.arguments
-        # The ranks may have different callbacks, and must agree.
-        self._is_refused = _is_refused(call)
-        # The list of callbacks of this `fit`, once it has begun.
+        self.is_refused = _is_refused(call)
         self.callbacks: Any = None
         self._epoch = 0
         self._batches = 0
@@ -94,11 +98,6 @@ class JoinedFit:
         self._budget = Budget(0.0, _SHARE)
         # What is to be done before the first batch, on a rank that came in.
         self._before_batch: Callable[[], None] | None = None
-
-    @property
-    def is_refused(self) -> bool:
-        """True if this rank does not come into such a `fit`."""
-        return self._is_refused
 
     def come_in(self) -> contextlib.ExitStack:
         """Joins the others in their `fit`, and changes the arguments to theirs.
@@ -157,7 +156,7 @@ class JoinedFit:
         if not self._budget.is_due():
             return
         with self._budget.checking():
-            refused = int(self._is_refused or self._model.stop_training)
+            refused = int(self.is_refused or self._model.stop_training)
             known = [generations.num_waiting(), refused, self._budget.wish()]
             num_waiting, refused, periods = map(
                 int,

@@ -24,6 +24,21 @@ BATCH = 8
 EPOCHS = 6
 
 
+def require_each_epoch(counts, total, epochs, most_uneven):
+    """Fails unless each sample is trained on in each epoch, and few twice.
+
+    Args:
+        counts: String, such as "1..2 2..3": by epoch, the least and the most
+            number of times that a sample was trained on until its end.
+        total: Integer, the number of times of all samples at the end.
+        epochs: Integer.
+        most_uneven: Integer, the number of batches that may be there twice.
+    """
+    least = [int(each.partition("..")[0]) for each in counts.split()]
+    assert least == [*range(1, epochs + 1)]
+    assert 0 <= total - epochs * SAMPLES <= most_uneven * BATCH
+
+
 class Counting(keras.Model):
     """One weight for each sample, summed over a batch."""
 
