@@ -14,7 +14,7 @@ import tensorflow as tf
 import keras_ring as kr
 from keras_ring.core import generations
 from keras_ring.keras import scope
-from keras_ring.keras.agreement import catching_up
+from keras_ring.keras.agreement import catching_up, training_end
 from keras_ring.keras.elastic import admission, joined_fit
 from keras_ring.keras.elastic.places import Places
 from keras_ring.keras.lanes import callback_state
@@ -363,3 +363,23 @@ def test_the_input_pipeline_is_measured_by_all_or_none(model, results):
             each.on_train_batch_begin(1)
     assert ours.results == theirs.results == results
     assert results or ours._calls == theirs._calls == 1
+
+
+def test_checkpoints_count_batches_anew_in_the_next_fit():
+    theirs, ours = (
+        kr.callbacks.ModelCheckpoint("x.keras", save_freq=3) for _ in "ab"
+    )
+    theirs.on_train_begin()
+    with mock.patch.object(generations, "_num_admissions", 1):
+        ours.on_train_begin()
+        callback_state.give([ours], callback_state.state_of([theirs]))
+        for each in (theirs, ours):
+            each._batches_seen_since_last_saving = 2
+            each.on_train_begin()
+            assert each._batches_seen_since_last_saving == 0
+
+
+@pytest.mark.usefixtures("job")
+def test_the_figures_of_a_fit_end_with_it(model):
+    model.fit(_data(2, 1.0), shuffle=False, verbose=0)
+    assert training_end._companion is None
