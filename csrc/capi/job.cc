@@ -12,6 +12,7 @@
 #include "csrc/base/rank_set.h"
 #include "csrc/base/tunable.h"
 #include "csrc/capi/handles.h"
+#include "csrc/comm/net/addresses.h"
 #include "csrc/comm/net/socket.h"
 #include "csrc/comm/rendezvous/membership.h"
 #include "csrc/runtime/backends.h"
@@ -29,6 +30,18 @@ Status NotInitialized() {
   return FailedPreconditionError("not initialized");
 }
 
+// Listens at an address that others reach, or on every one if it is not of this
+// host itself, or is several. On loopback the job is on one host.
+Result<Socket> ListenAt(const std::string& address, const Options& options) {
+  if (MeansLoopback(address)) return Listen(address, 0);
+  const PortRange ports = {options.port_low, options.port_high};
+  if (SplitHosts(address).size() == 1) {
+    Result<Socket> listener = ListenInRange(address, ports, options.rank);
+    if (listener.ok()) return listener;
+  }
+  return ListenInRange("", ports, options.rank);
+}
+
 // Starts a job that goes on without the ranks that it loses.
 Status InitElastic(const Options& options,
                    const std::vector<std::string>& versions,
@@ -36,7 +49,6 @@ Status InitElastic(const Options& options,
   ElasticJob::Parts parts;
   parts.options = options;
   parts.joins_as = options.joins_as;
-  parts.membership = std::move(membership);
   parts.start = [versions](const Options& of_generation,
                            const LossHandling& on_loss) {
     SetLogRank(of_generation.rank);
@@ -45,9 +57,12 @@ Status InitElastic(const Options& options,
                      before ? &before->job()->counters() : nullptr);
   };
   parts.publish = ReplaceProcessSets;
-  parts.listen = [] { return Listen("127.0.0.1", 0); };
-  KR_ASSIGN_OR_RETURN(std::unique_ptr<ElasticJob> job,
-                      ElasticJob::Start(std::move(parts)));
+  parts.listen = [options](const std::string& address) {
+    return ListenAt(address, options);
+  };
+  KR_ASSIGN_OR_RETURN(
+      std::unique_ptr<ElasticJob> job,
+      ElasticJob::Start(std::move(parts), std::move(membership)));
   KR_RETURN_IF_ERROR(InstallProcessSets(job->sets()));
   KR_RETURN_IF_ERROR(job->Watch());
   SetCurrentElasticJob(std::move(job));

@@ -428,6 +428,7 @@ void AddMembership(Corpus& corpus) {
   next.rank = static_cast<int32_t>(next.members.size());
   corpus["membership/seed-outside"] = EncodeNext(next);
   corpus["membership/seed-end"] = EncodeEnd("all ranks are lost");
+  corpus["membership/seed-over"] = EncodeOver(300, "host b is gone");
   corpus["membership/seed-waiting"] = EncodeWaiting(300);
 }
 

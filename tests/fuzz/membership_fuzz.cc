@@ -38,6 +38,15 @@ void CheckWaiting(std::string_view bytes) {
   KR_CHECK(DecodeWaiting(EncodeWaiting(*waiting)) == waiting);
 }
 
+void CheckOver(std::string_view bytes) {
+  const std::optional<GenerationOver> over = DecodeOver(bytes);
+  if (!over) return;
+  KR_CHECK(!DecodeReport(bytes).ok() && !DecodeNext(bytes).ok());
+  const std::string encoded = EncodeOver(over->generation, over->reason);
+  KR_CHECK(DecodeOver(encoded)->reason == over->reason);
+  KR_CHECK(DecodeOver(encoded)->generation == over->generation);
+}
+
 }  // namespace
 }  // namespace keras_ring
 
@@ -46,5 +55,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckReport(AsText(data, size));
   CheckNext(AsText(data, size));
   CheckWaiting(AsText(data, size));
+  CheckOver(AsText(data, size));
   return 0;
 }

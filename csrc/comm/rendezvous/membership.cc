@@ -2,14 +2,22 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <deque>
+#include <thread>
 #include <utility>
 
 #include "csrc/base/mutex.h"
+#include "csrc/base/start_thread.h"
+#include "csrc/base/thread_name.h"
 #include "csrc/base/wire.h"
+#include "csrc/comm/net/socket.h"
 
 namespace keras_ring {
 namespace {
@@ -20,6 +28,7 @@ constexpr uint8_t kReport = 1;
 constexpr uint8_t kNext = 2;
 constexpr uint8_t kEnd = 3;
 constexpr uint8_t kWaiting = 4;
+constexpr uint8_t kOver = 5;
 
 constexpr uint8_t kBegun = 1;
 constexpr uint8_t kWhole = 2;
@@ -27,7 +36,7 @@ constexpr uint8_t kWhole = 2;
 constexpr size_t kMaxText = 1024;
 constexpr size_t kMaxMessage = 64 << 10;
 // How often a wait looks whether it is to end.
-constexpr int kLookMs = 50;
+constexpr std::chrono::milliseconds kLook(50);
 
 std::string ShortText(const std::string& text) {
   return text.substr(0, kMaxText);
@@ -38,9 +47,30 @@ Status Malformed(const char* what) {
                        " between a rank and its launcher");
 }
 
+// One thread, `kr-members`, reads what the launcher says.
 class SocketMembership final : public Membership {
  public:
   explicit SocketMembership(int fd) : fd_(fd) {}
+
+  ~SocketMembership() override {
+    if (!thread_.joinable()) return;
+    const uint64_t one = 1;
+    (void)!write(stop_.fd(), &one, sizeof(one));
+    thread_.join();
+  }
+
+  Status Watch(OnOver on_over) override {
+    on_over_ = std::move(on_over);
+    stop_ = Socket(eventfd(0, EFD_CLOEXEC));
+    if (!stop_.valid()) {
+      return ResourceExhaustedError("eventfd: " + ErrnoText(errno));
+    }
+    KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-members", [this] {
+                          SetThreadName("kr-members", 0);
+                          Read();
+                        }));
+    return OkStatus();
+  }
 
   Status Send(const MemberReport& report) override {
     const std::string bytes = EncodeReport(report);
@@ -57,20 +87,18 @@ class SocketMembership final : public Membership {
                                const std::function<bool()>& stopped) override {
     for (;;) {
       if (stopped()) return CancelledError("the wait has ended");
-      pollfd ready = {fd_, POLLIN, 0};
-      const int found =
-          poll(&ready, 1, std::min(deadline.PollTimeoutMs(), kLookMs));
-      if (found < 0 && errno != EINTR) {
-        return InternalError("poll: " + ErrnoText(errno));
+      MutexLock lock(mutex_);
+      changed_.WaitUntil(
+          mutex_, std::min(deadline.at(), Deadline::After(kLook).at()),
+          [this]()
+              KR_REQUIRES(mutex_) { return !answers_.empty() || !gone_.ok(); });
+      if (!answers_.empty()) {
+        const std::string bytes = std::move(answers_.front());
+        answers_.pop_front();
+        return DecodeNext(bytes);
       }
-      if (found > 0) {
-        MutexLock lock(mutex_);
-        KR_ASSIGN_OR_RETURN(const std::optional<std::string> bytes, Receive());
-        if (!bytes || TakeWaiting(*bytes)) continue;
-        waiting_ = 0;  // the launcher tells who waits for the next one
-        return DecodeNext(*bytes);
-      }
-      if (found == 0 && deadline.expired()) {
+      if (!gone_.ok()) return gone_;
+      if (deadline.expired()) {
         return DeadlineExceededError(
             "the launcher has not said in time who goes on");
       }
@@ -79,45 +107,64 @@ class SocketMembership final : public Membership {
 
   uint64_t NumWaiting() override {
     MutexLock lock(mutex_);
-    for (;;) {
-      uint8_t kind = 0;
-      const ssize_t length = recv(fd_, &kind, 1, MSG_PEEK | MSG_DONTWAIT);
-      // Anything else is for Await, which also says if the launcher has gone.
-      if (length != 1 || kind != kWaiting) break;
-      const auto bytes = Receive();
-      if (!bytes.ok() || !*bytes || !TakeWaiting(**bytes)) break;
-    }
     return waiting_;
   }
 
  private:
-  // Returns the next message, if there is one.
-  Result<std::optional<std::string>> Receive() KR_REQUIRES(mutex_) {
+  void Read() {
+    Status status;
+    while (status.ok()) {
+      pollfd ready[] = {{fd_, POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
+      if (poll(ready, 2, -1) < 0 && errno != EINTR) {
+        status = InternalError("poll: " + ErrnoText(errno));
+      } else if (ready[1].revents != 0) {
+        return;
+      } else if (ready[0].revents != 0) {
+        status = ReadOne();
+      }
+    }
+    MutexLock lock(mutex_);
+    gone_ = status;
+    changed_.NotifyAll();
+  }
+
+  Status ReadOne() {
     std::string bytes(kMaxMessage, '\0');
     const ssize_t length =
         recv(fd_, bytes.data(), bytes.size(), MSG_TRUNC | MSG_DONTWAIT);
     if (length == 0) return UnavailableError("the launcher has gone");
     if (length < 0) {
-      if (errno == EAGAIN || errno == EINTR) {
-        return std::optional<std::string>();
-      }
+      if (errno == EAGAIN || errno == EINTR) return OkStatus();
       return UnavailableError("the launcher does not answer: " +
                               ErrnoText(errno));
     }
     if (static_cast<size_t>(length) > bytes.size()) return Malformed("message");
     bytes.resize(length);
-    return std::optional<std::string>(std::move(bytes));
-  }
-
-  bool TakeWaiting(const std::string& bytes) KR_REQUIRES(mutex_) {
-    const std::optional<uint64_t> waiting = DecodeWaiting(bytes);
-    if (waiting) waiting_ = *waiting;
-    return waiting.has_value();
+    if (const std::optional<GenerationOver> over = DecodeOver(bytes)) {
+      on_over_(*over);
+      return OkStatus();
+    }
+    MutexLock lock(mutex_);
+    if (const std::optional<uint64_t> waiting = DecodeWaiting(bytes)) {
+      waiting_ = *waiting;
+      return OkStatus();
+    }
+    waiting_ = 0;  // the launcher tells who waits for the next one
+    answers_.push_back(std::move(bytes));
+    changed_.NotifyAll();
+    return OkStatus();
   }
 
   const int fd_;
+  OnOver on_over_;
+  Socket stop_;
+  std::thread thread_;
   Mutex mutex_;
+  CondVar changed_;
   uint64_t waiting_ KR_GUARDED_BY(mutex_) = 0;
+  // To reports, in their order.
+  std::deque<std::string> answers_ KR_GUARDED_BY(mutex_);
+  Status gone_ KR_GUARDED_BY(mutex_);  // why nothing is read any more
 };
 
 }  // namespace
@@ -195,6 +242,24 @@ std::string EncodeWaiting(uint64_t processes) {
   writer.Byte(kWaiting);
   writer.Varint(processes);
   return writer.Take();
+}
+
+std::string EncodeOver(uint64_t generation, const std::string& reason) {
+  WireWriter writer;
+  writer.Byte(kOver);
+  writer.Varint(generation);
+  writer.Text(ShortText(reason));
+  return writer.Take();
+}
+
+std::optional<GenerationOver> DecodeOver(std::string_view bytes) {
+  WireReader reader(bytes);
+  if (reader.Byte() != kOver) return std::nullopt;
+  GenerationOver over;
+  over.generation = reader.Varint();
+  over.reason = std::string(reader.Text(kMaxText));
+  if (!reader.Finished()) return std::nullopt;
+  return over;
 }
 
 std::optional<uint64_t> DecodeWaiting(std::string_view bytes) {

@@ -9,6 +9,9 @@
 // A process that is to join a job which runs reports as well, and waits. The
 // ranks are told how many do. They report that they are between two steps when
 // they have agreed to let them in.
+//
+// The launcher may also say that a generation is over: it knows that a host is
+// gone whose ranks have just become silent for the others.
 #ifndef KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
 #define KERAS_RING_COMM_RENDEZVOUS_MEMBERSHIP_H_
 
@@ -82,8 +85,15 @@ Result<MemberReport> DecodeReport(std::string_view bytes);
 std::string EncodeNext(const NextGeneration& next);
 std::string EncodeEnd(const std::string& reason);
 std::string EncodeWaiting(uint64_t processes);
+std::string EncodeOver(uint64_t generation, const std::string& reason);
 // Returns the number of processes that wait to come in, if the bytes say that.
 std::optional<uint64_t> DecodeWaiting(std::string_view bytes);
+struct GenerationOver {
+  uint64_t generation = 0;
+  std::string reason;
+};
+// Returns which generation is over, if the bytes say that.
+std::optional<GenerationOver> DecodeOver(std::string_view bytes);
 // kUnavailable, with the reason, if the bytes say that there is none.
 Result<NextGeneration> DecodeNext(std::string_view bytes);
 
@@ -91,13 +101,18 @@ Result<NextGeneration> DecodeNext(std::string_view bytes);
 class Membership {
  public:
   virtual ~Membership() = default;
+  // Begins to read what the launcher says. To be called once, before all else.
+  // `on_over` is called by another thread, until the destructor, and must not
+  // block.
+  using OnOver = std::function<void(const GenerationOver& over)>;
+  virtual Status Watch(OnOver on_over) = 0;
   virtual Status Send(const MemberReport& report) = 0;
   // Waits for the answer to the last report. kCancelled once `stopped` returns
   // true, which is asked every now and then; kUnavailable if the job ends.
   virtual Result<NextGeneration> Await(
       Deadline deadline, const std::function<bool()>& stopped) = 0;
   // Returns how many processes wait to come in, as far as this rank has been
-  // told. May be called while another thread waits.
+  // told. Any thread; does not wait.
   virtual uint64_t NumWaiting() = 0;
 };
 

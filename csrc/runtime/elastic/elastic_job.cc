@@ -9,6 +9,7 @@
 #include "csrc/base/start_thread.h"
 #include "csrc/base/thread_name.h"
 #include "csrc/base/wire.h"
+#include "csrc/comm/rendezvous/mesh.h"
 #include "csrc/runtime/allgather_strings.h"
 
 namespace keras_ring {
@@ -181,6 +182,16 @@ Options FirstOptions(const ElasticJob::Parts& parts) {
   return options;
 }
 
+// Returns the address of this rank by which the others reach it.
+std::string OwnAddress(const Runtime& runtime) {
+  const Options& options = runtime.options();
+  // They have reached that of rank 0. Who joins is not asked for it.
+  if (options.rank == 0 || runtime.deps().mesh == nullptr) {
+    return options.rendezvous_host;
+  }
+  return runtime.deps().mesh->members()[options.rank].address;
+}
+
 Request CommitRequest(const std::string& group) {
   Request request;
   request.name = "commit/" + group;
@@ -190,8 +201,10 @@ Request CommitRequest(const std::string& group) {
 
 }  // namespace
 
-ElasticJob::ElasticJob(Parts parts)
-    : parts_(std::move(parts)), options_(parts_.options) {
+ElasticJob::ElasticJob(Parts parts, std::unique_ptr<Membership> membership)
+    : parts_(std::move(parts)),
+      options_(parts_.options),
+      membership_(std::move(membership)) {
   std::vector<int32_t>& first = members_[options_.generation];
   first.resize(options_.size);
   std::iota(first.begin(), first.end(), std::max(parts_.joins_as, 0));
@@ -199,8 +212,10 @@ ElasticJob::ElasticJob(Parts parts)
   waits_ = parts_.joins_as >= 0;
 }
 
-Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
-  std::unique_ptr<ElasticJob> job(new ElasticJob(std::move(parts)));
+Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(
+    Parts parts, std::unique_ptr<Membership> membership) {
+  std::unique_ptr<ElasticJob> job(
+      new ElasticJob(std::move(parts), std::move(membership)));
   KR_ASSIGN_OR_RETURN(std::shared_ptr<ProcessSets> sets,
                       job->StartGeneration(FirstOptions(job->parts_)));
   job->Resume(std::move(sets));
@@ -208,6 +223,8 @@ Result<std::unique_ptr<ElasticJob>> ElasticJob::Start(Parts parts) {
 }
 
 Status ElasticJob::Watch() {
+  KR_RETURN_IF_ERROR(
+      membership_->Watch([this](const GenerationOver& over) { OnOver(over); }));
   KR_ASSIGN_OR_RETURN(thread_, StartThread("kr-elastic", [this] {
                         SetThreadName("kr-elastic", 0);
                         Run();
@@ -462,6 +479,32 @@ void ElasticJob::OnBroken(const Status& cause) {
   changed_.NotifyAll();
 }
 
+void ElasticJob::OnOver(const GenerationOver& over) {
+  {
+    MutexLock lock(mutex_);
+    // Of its time alone, this process knows more than the launcher.
+    if (waits_) return;
+    over_ = over;
+  }
+  BreakIfOver();
+}
+
+void ElasticJob::BreakIfOver() {
+  std::shared_ptr<ProcessSets> sets;
+  Status cause;
+  {
+    MutexLock lock(mutex_);
+    // If it has not begun yet, Resume asks.
+    if (!over_ || state_ != State::kRunning ||
+        static_cast<uint64_t>(options_.generation) != over_->generation) {
+      return;
+    }
+    sets = sets_;
+    cause = UnavailableError(over_->reason);
+  }
+  sets->job()->Break(cause);
+}
+
 bool ElasticJob::IsWaiting() const {
   MutexLock lock(mutex_);
   return waits_;
@@ -525,6 +568,7 @@ Status ElasticJob::GoOn(Status cause) {
     sets = sets_;
     options = options_;
   }
+  const std::string address = OwnAddress(*sets->job());
   if (!cause.ok()) {
     const Status over = sets->job()->status();
     Leave(sets);
@@ -533,11 +577,13 @@ Status ElasticJob::GoOn(Status cause) {
   // Whether the ranks have let in who waited: they do not ask for it again if
   // the generation cannot start, which some may have begun already.
   bool admitted = false;
+  std::optional<Deadline> limit;
   for (int tries = 0;; ++tries) {
     FireEnded();
-    KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen());
-    KR_ASSIGN_OR_RETURN(const NextGeneration next,
-                        AskLauncher(listener, options, cause, admitted));
+    KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen(address));
+    KR_ASSIGN_OR_RETURN(
+        const NextGeneration next,
+        AskLauncher(listener, address, options, cause, admitted));
     admitted = admitted || next.admitted;
     Leave(sets);
     KR_RETURN_IF_ERROR(Settle(next));
@@ -583,18 +629,24 @@ Status ElasticJob::GoOn(Status cause) {
       return OkStatus();
     }
     cause = shared;
+    if (!limit) limit = Deadline::AfterSeconds(parts_.options.start_timeout);
+    if (limit->expired()) {
+      return shared.WithContext("the ranks that are left cannot go on, after " +
+                                std::to_string(tries + 1) + " tries");
+    }
     KR_LOG(kInfo) << "generation " << next.generation
                   << " could not start: " << cause.message();
   }
 }
 
 Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
+                                               const std::string& address,
                                                const Options& options,
                                                const Status& cause,
                                                bool admitted) {
   MemberReport report;
   report.generation = static_cast<uint64_t>(options.generation);
-  KR_ASSIGN_OR_RETURN(report.host, LocalAddress(listener));
+  report.host = address;
   KR_ASSIGN_OR_RETURN(report.port, LocalPort(listener));
   report.cause = cause.message();
   {
@@ -606,19 +658,19 @@ Result<NextGeneration> ElasticJob::AskLauncher(const Socket& listener,
       report.stand = MemberStand::kAdmits;
     }
   }
-  KR_RETURN_IF_ERROR(parts_.membership->Send(report));
+  KR_RETURN_IF_ERROR(membership_->Send(report));
   // Others come to the end of their step, however long that takes.
   const Deadline deadline =
       report.stand == MemberStand::kLeft
           ? Deadline::AfterSeconds(parts_.options.start_timeout)
           : Deadline(TimePoint::max());
-  return parts_.membership->Await(deadline, [this, &report] {
+  return membership_->Await(deadline, [this, &report] {
     MutexLock lock(mutex_);
     if (report.stand == MemberStand::kAdmits && !broken_.ok()) {
       // One of them does not come any more.
       report.stand = MemberStand::kLeft;
       report.cause = broken_.message();
-      const Status sent = parts_.membership->Send(report);
+      const Status sent = membership_->Send(report);
       if (!sent.ok()) {
         KR_LOG(kWarning) << sent.message();
       }
@@ -828,6 +880,7 @@ void ElasticJob::Resume(std::shared_ptr<ProcessSets> sets) {
     const Status status = AskOthers(group);
     if (!status.ok()) OnAnswer(group, ElasticJob::kPresent, status);
   }
+  BreakIfOver();
 }
 
 void ElasticJob::EndAll(const Status& status) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,19 +42,20 @@ class ElasticJob {
     // This process joins a job that runs; its number there. -1: it is of the
     // first generation.
     int32_t joins_as = -1;
-    std::unique_ptr<Membership> membership;
     // Starts a generation. Blocks.
     std::function<Result<std::shared_ptr<ProcessSets>>(
         const Options& options, const LossHandling& on_loss)>
         start;
     // A further generation has started, in place of the one before it.
     std::function<void(std::shared_ptr<ProcessSets>)> publish;
-    // Returns where this rank would serve the store of the next generation.
-    std::function<Result<Socket>()> listen;
+    // Listens where this rank would serve the store of the next generation: at
+    // an address by which the others reach it.
+    std::function<Result<Socket>(const std::string& address)> listen;
   };
 
   // Starts the first generation.
-  static Result<std::unique_ptr<ElasticJob>> Start(Parts parts);
+  static Result<std::unique_ptr<ElasticJob>> Start(
+      Parts parts, std::unique_ptr<Membership> membership);
   ~ElasticJob();
   // From now on further ones follow it.
   Status Watch();
@@ -96,7 +98,7 @@ class ElasticJob {
   static constexpr uint64_t kMostStepsAlone = 16;
   // How many processes wait to be let in, as far as this rank has heard. Others
   // may not have heard of it.
-  uint64_t NumWaiting() { return parts_.membership->NumWaiting(); }
+  uint64_t NumWaiting() { return membership_->NumWaiting(); }
   // Lets in who waits: the next generation has them as well. All ranks must
   // call this between the same two steps, with nothing submitted that has not
   // ended; a rank that waits, to be let in. Blocks until all have, and then
@@ -144,7 +146,7 @@ class ElasticJob {
     kEnded,     // there is none
   };
 
-  explicit ElasticJob(Parts parts);
+  ElasticJob(Parts parts, std::unique_ptr<Membership> membership);
   Result<std::shared_ptr<ProcessSets>> StartGeneration(const Options& options);
   Status Submit(const OperationPtr& operation) KR_EXCLUDES(mutex_);
   // The member with a rank of a generation; -1 if there is none.
@@ -160,14 +162,18 @@ class ElasticJob {
   void Count(bool committed, int64_t generation) KR_REQUIRES(mutex_);
   Committed TakeCommit(const std::string& group) KR_REQUIRES(mutex_);
   void OnBroken(const Status& cause) KR_EXCLUDES(mutex_);
+  void OnOver(const GenerationOver& over) KR_EXCLUDES(mutex_);
+  // Breaks the present generation if the launcher has said that it is over.
+  void BreakIfOver() KR_EXCLUDES(mutex_);
 
   void Run() KR_EXCLUDES(mutex_);
   // Goes on as the next generation, however often it has to be tried. `cause`:
   // why this one has broken, if it has.
   Status GoOn(Status cause) KR_EXCLUDES(mutex_);
-  // Reports to the launcher; returns who goes on. `admitted`: those who waited
-  // are members already.
+  // Reports to the launcher; returns who goes on. `listener`: at `address`.
+  // `admitted`: those who waited are members already.
   Result<NextGeneration> AskLauncher(const Socket& listener,
+                                     const std::string& address,
                                      const Options& options,
                                      const Status& cause, bool admitted)
       KR_EXCLUDES(mutex_);
@@ -195,6 +201,8 @@ class ElasticJob {
   std::map<int64_t, std::vector<int32_t>> members_ KR_GUARDED_BY(mutex_);
   std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
+  // What the launcher has said last of a generation that is over.
+  std::optional<GenerationOver> over_ KR_GUARDED_BY(mutex_);
   bool stop_ KR_GUARDED_BY(mutex_) = false;
   bool waits_ KR_GUARDED_BY(mutex_) = false;  // see IsWaiting
   // Whether this rank is to let others in, or to be let in; and whether Admit
@@ -216,6 +224,8 @@ class ElasticJob {
       KR_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> ended_ KR_GUARDED_BY(mutex_);
   std::thread thread_;
+  // The last: its thread calls OnOver.
+  const std::unique_ptr<Membership> membership_;
 };
 
 // Returns the elastic job of this process; null if its job is none. It is never

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "csrc/comm/net/socket.h"
@@ -90,6 +94,18 @@ TEST(MembershipMessages, TellHowManyWait) {
   EXPECT_FALSE(DecodeWaiting(""));
 }
 
+TEST(MembershipMessages, TellThatAGenerationIsOver) {
+  const std::string bytes = EncodeOver(300, "host b is gone");
+  const std::optional<GenerationOver> over = DecodeOver(bytes);
+  ASSERT_TRUE(over);
+  EXPECT_EQ(over->generation, 300u);
+  EXPECT_EQ(over->reason, "host b is gone");
+  EXPECT_FALSE(DecodeOver(bytes + "x"));
+  EXPECT_FALSE(DecodeOver(bytes.substr(0, 4)));
+  EXPECT_FALSE(DecodeOver(EncodeWaiting(300)));
+  EXPECT_FALSE(DecodeNext(bytes).ok());
+}
+
 TEST(MembershipMessages, OtherBytesAreErrors) {
   const std::string report = EncodeReport(AReport());
   const std::string next = EncodeNext(ANext());
@@ -121,6 +137,20 @@ class MembershipTest : public testing::Test {
     rank_ = Socket(pair[0]);
     launcher_ = Socket(pair[1]);
     membership_ = std::move(OpenMembership(rank_.fd())).value();
+    EXPECT_TRUE(membership_
+                    ->Watch([this](const GenerationOver& over) {
+                      over_.set_value(over);
+                    })
+                    .ok());
+  }
+
+  // What has been said has been read then.
+  bool WaitsBecome(uint64_t number) {
+    const Deadline deadline = Deadline::AfterSeconds(30);
+    while (membership_->NumWaiting() != number && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return membership_->NumWaiting() == number;
   }
 
   Result<NextGeneration> Await(double seconds = 30) {
@@ -132,6 +162,7 @@ class MembershipTest : public testing::Test {
   }
 
   Socket rank_, launcher_;
+  std::promise<GenerationOver> over_;
   std::unique_ptr<Membership> membership_;
 };
 
@@ -162,18 +193,26 @@ TEST_F(MembershipTest, KnowsHowManyWait) {
   EXPECT_EQ(membership_->NumWaiting(), 0u);
   Tell(EncodeWaiting(1));
   Tell(EncodeWaiting(2));
-  EXPECT_EQ(membership_->NumWaiting(), 2u);
-  EXPECT_EQ(membership_->NumWaiting(), 2u);
-  // The answer to a report is left for the thread that waits for it, which
-  // passes over what comes before.
-  Tell(EncodeWaiting(3));
+  EXPECT_TRUE(WaitsBecome(2));
+  // They may have been let in by then.
   Tell(EncodeNext(ANext()));
+  EXPECT_TRUE(WaitsBecome(0));
   Tell(EncodeWaiting(1));
-  EXPECT_EQ(membership_->NumWaiting(), 3u);
   EXPECT_EQ(Await()->generation, ANext().generation);
-  EXPECT_EQ(membership_->NumWaiting(), 1u);
+  EXPECT_TRUE(WaitsBecome(1));
   launcher_.Close();
+  EXPECT_EQ(Await().status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(membership_->NumWaiting(), 1u);
+}
+
+TEST_F(MembershipTest, HearsThatAGenerationIsOver) {
+  // Whether or not anybody waits for an answer.
+  Tell(EncodeOver(300, "host b is gone"));
+  const GenerationOver over = over_.get_future().get();
+  EXPECT_EQ(over.generation, 300u);
+  EXPECT_EQ(over.reason, "host b is gone");
+  Tell(EncodeNext(ANext()));
+  EXPECT_EQ(Await()->generation, ANext().generation);
 }
 
 TEST_F(MembershipTest, RefusesAMessageThatIsTooLong) {

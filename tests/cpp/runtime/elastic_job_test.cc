@@ -12,8 +12,9 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -71,7 +72,9 @@ class Launcher {
     RuntimeDeps deps;
     {
       MutexLock lock(mutex_);
-      if (options.generation == failing_) return UnavailableError("no rank 3");
+      if (failing_.count(options.generation) != 0) {
+        return UnavailableError("no rank 3");
+      }
       RuntimeClusterParts& parts = parts_[options.generation];
       if (parts.deps.empty()) {
         parts = ConnectRuntimes(
@@ -103,7 +106,7 @@ class Launcher {
   // This generation cannot start.
   void FailToStart(int64_t generation) {
     MutexLock lock(mutex_);
-    failing_ = generation;
+    failing_.insert(generation);
   }
 
   // Waits for the reports of these members.
@@ -131,6 +134,21 @@ class Launcher {
     changed_.NotifyAll();
   }
 
+  void Watch(int member, Membership::OnOver on_over) {
+    MutexLock lock(mutex_);
+    on_over_[member] = std::move(on_over);
+  }
+
+  // Says that a generation is over.
+  void TellOver(int member, uint64_t generation) {
+    Membership::OnOver on_over;
+    {
+      MutexLock lock(mutex_);
+      on_over = on_over_.at(member);
+    }
+    on_over({generation, "the host of rank 1 is gone"});
+  }
+
   // These go on, in this order.
   void GoOn(uint64_t generation, const std::vector<int>& members,
             StepOutcome outcome, uint64_t step = 0, bool admitted = false) {
@@ -152,9 +170,10 @@ class Launcher {
   SetNumbers numbers_;
   Mutex mutex_;
   CondVar changed_;
-  std::optional<int64_t> failing_ KR_GUARDED_BY(mutex_);
+  std::set<int64_t> failing_ KR_GUARDED_BY(mutex_);
   std::map<int64_t, RuntimeClusterParts> parts_ KR_GUARDED_BY(mutex_);
   std::map<int, MemberReport> reports_ KR_GUARDED_BY(mutex_);
+  std::map<int, Membership::OnOver> on_over_ KR_GUARDED_BY(mutex_);
   std::map<int, std::deque<Result<NextGeneration>>> inboxes_
       KR_GUARDED_BY(mutex_);
 };
@@ -163,6 +182,10 @@ class ToLauncher final : public Membership {
  public:
   ToLauncher(Launcher& launcher, int member)
       : launcher_(launcher), member_(member) {}
+  Status Watch(OnOver on_over) override {
+    launcher_.Watch(member_, std::move(on_over));
+    return OkStatus();
+  }
   Status Send(const MemberReport& report) override {
     launcher_.Report(member_, report);
     return OkStatus();
@@ -180,9 +203,11 @@ class ToLauncher final : public Membership {
 
 class ElasticJobTest : public testing::Test {
  protected:
-  explicit ElasticJobTest(int size = 3) : launcher_(size) {
+  explicit ElasticJobTest(int size = 3, double start_timeout = 60)
+      : launcher_(size) {
     for (int member = 0; member < size; ++member) {
       ElasticJob::Parts parts;
+      parts.options.start_timeout = start_timeout;
       parts.options.rank = member;
       parts.options.size = size;
       StartMember(member, std::move(parts));
@@ -204,13 +229,15 @@ class ElasticJobTest : public testing::Test {
   }
 
   void StartMember(int member, ElasticJob::Parts parts) {
-    parts.membership = std::make_unique<ToLauncher>(launcher_, member);
     parts.start = [this](const Options& options, const LossHandling& loss) {
       return launcher_.Start(options, loss);
     };
     parts.publish = [](std::shared_ptr<ProcessSets>) {};
-    parts.listen = [] { return Listen("127.0.0.1", 0); };
-    jobs_.push_back(ElasticJob::Start(std::move(parts)).value());
+    parts.listen = [](const std::string&) { return Listen("127.0.0.1", 0); };
+    jobs_.push_back(
+        ElasticJob::Start(std::move(parts),
+                          std::make_unique<ToLauncher>(launcher_, member))
+            .value());
     EXPECT_TRUE(jobs_.back()->Watch().ok());
   }
 
@@ -330,6 +357,61 @@ TEST_F(ElasticJobTest, WhatHasNotBegunGoesOnAmongThoseWhoAreLeft) {
   launcher_.AwaitReports({2});
   launcher_.GoOn(2, {2}, StepOutcome::kOpen, 3);
   EXPECT_EQ(Step({2}), 4);
+}
+
+TEST_F(ElasticJobTest, LeavesAGenerationOfWhichTheLauncherSaysThatItIsOver) {
+  EXPECT_EQ(Step({0, 1, 2}), 7);
+  FloatOperation of_0;
+  ASSERT_TRUE(Enqueue(0, of_0, "g").ok());
+  // Rank 1 is silent, which no rank could see for a while.
+  launcher_.TellOver(0, 0);
+  launcher_.TellOver(2, 0);
+  const auto reports = launcher_.AwaitReports({0, 2});
+  EXPECT_EQ(reports[0].cause, "the host of rank 1 is gone");
+  launcher_.GoOn(1, {0, 2}, StepOutcome::kOpen, 1);
+  FloatOperation of_2;
+  ASSERT_TRUE(Enqueue(2, of_2, "g").ok());
+  ASSERT_TRUE(Await(of_0).ok());
+  EXPECT_EQ(of_0.output.front(), 5);
+  EXPECT_TRUE(Await(of_2).ok());
+  std::future<Result<bool>> commit = Commit(0);
+  EXPECT_TRUE(*Commit(2).get());
+  EXPECT_TRUE(*commit.get());
+  // It speaks of one that they have left, which is none of theirs.
+  launcher_.TellOver(0, 0);
+  EXPECT_EQ(Step({0, 2}), 5);
+  // And of one that has not begun yet.
+  launcher_.CutOff(1, 1);
+  launcher_.AwaitReports({0});
+  launcher_.TellOver(0, 2);
+  launcher_.GoOn(2, {0}, StepOutcome::kOpen, 3);
+  launcher_.AwaitReports({0});
+  launcher_.GoOn(3, {0}, StepOutcome::kOpen, 3);
+  EXPECT_EQ(Step({0}), 1);
+}
+
+class ImpatientJobTest : public ElasticJobTest {
+ protected:
+  ImpatientJobTest() : ElasticJobTest(2, /*start_timeout=*/2) {}
+};
+
+TEST_F(ImpatientJobTest, EndsIfNoGenerationCanStart) {
+  EXPECT_EQ(Step({0, 1}), 3);
+  for (int generation : {1, 2, 3}) launcher_.FailToStart(generation);
+  launcher_.CutOff(0, 1);
+  FloatOperation waits;
+  ASSERT_TRUE(Enqueue(0, waits, "g").ok());
+  // Each time in time, and in all for longer than a job may take to start.
+  for (int generation : {1, 2, 3}) {
+    launcher_.AwaitReports({0});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    launcher_.GoOn(generation, {0}, StepOutcome::kOpen, 1);
+  }
+  const Status status = Await(waits);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("cannot go on, after 3 tries: no rank 3"),
+            std::string::npos)
+      << status.message();
 }
 
 TEST_F(ElasticJobTest, ADiscardedStepEndsAloneOnEachRank) {
