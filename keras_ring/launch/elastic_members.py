@@ -1,19 +1,13 @@
-"""The launcher's connections with the ranks of an elastic job."""
+"""Who the ranks of an elastic job are, and what they are told of it."""
 
 import math
-import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from keras_ring.launch.elastic.authority import Authority, Change
 from keras_ring.launch.elastic.joiners import Joiners
-from keras_ring.launch.elastic.messages import (
-    MOST_BYTES,
-    MessageError,
-    decode_report,
-)
-from keras_ring.launch.event_loop import EventLoop
+from keras_ring.launch.elastic.messages import MessageError, decode_report
 from keras_ring.observe.words import rank_names
 
 # Seconds that a busy machine may delay the launcher.
@@ -43,18 +37,21 @@ class Sizes:
 class Members:
     """The ranks of a job that goes on without those that it loses.
 
-    Each rank has a socket of its own to the launcher, of which it inherits one
-    end. A context manager, whose exit closes them.
-
     Args:
         sizes: `Sizes` of the job.
         say: Function that prints a line.
+        send: Function that sends a message to a rank, which may have ended.
         silence: Float, the seconds for which a rank may be silent that others
             wait for.
     """
 
     def __init__(
-        self, sizes: Sizes, say: Callable[[str], None], *, silence: float
+        self,
+        sizes: Sizes,
+        *,
+        say: Callable[[str], None],
+        send: Callable[[int, bytes], None],
+        silence: float,
     ) -> None:
         self._sizes = sizes
         self._authority = Authority(range(sizes.first), least=sizes.least)
@@ -62,33 +59,24 @@ class Members:
         # When the job has had fewer ranks than it must have for too long.
         self._too_few_until = math.inf
         self._say = say
-        self._ours: dict[int, socket.socket] = {}
-        self._theirs: dict[int, socket.socket] = {}
+        self._send_to = send
         self._shown = 0
         self._silence = silence
         self._deadline: float | None = None
         self._is_over = False
-        self._events: EventLoop | None = None
 
-    def open(self, rank: int) -> int:
-        """Returns the descriptor that a rank inherits, which is to start."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
-        self._ours[rank], self._theirs[rank] = ours, theirs
-        return theirs.fileno()
+    def on_end(self, ranks: Collection[int], *, why: str = "") -> None:
+        """Takes note that processes of the job have ended.
 
-    def watch(self, rank: int, events: EventLoop) -> None:
-        """Begins to read what a rank says, which has started."""
-        self._theirs.pop(rank).close()
-        self._events = events
-        events.add(self._ours[rank], self._read, rank)
-
-    def on_end(self, rank: int) -> None:
-        """Takes note that the process of a rank has ended."""
-        if self.is_joining(rank):
-            self._joiners.on_end(rank)
-        self._send(self._authority.on_death(rank))
-        self._disconnect(rank)
+        Args:
+            ranks: Collection of their ranks.
+            why: String, how they were lost, if the others cannot see that for
+                themselves.
+        """
+        for rank in ranks:
+            if self.is_joining(rank):
+                self._joiners.on_end(rank)
+        self._send(self._authority.on_deaths(ranks, why=why))
         if self._is_over:
             return
         if len(self._authority.living) >= self._sizes.least:
@@ -96,20 +84,10 @@ class Members:
         elif math.isinf(self._too_few_until):
             self._too_few_until = time.monotonic() + self._sizes.timeout
 
-    def _disconnect(self, rank: int) -> None:
-        connection = self._ours.pop(rank, None)
-        if connection is not None:
-            if self._events is not None:
-                self._events.remove(connection)
-            connection.close()
-        # If it could not start.
-        if (inherited := self._theirs.pop(rank, None)) is not None:
-            inherited.close()
-
     def on_leave(self, rank: int) -> None:
         """Takes note that a rank has ended well: the program is over."""
         self._close()
-        self.on_end(rank)
+        self.on_end([rank])
 
     def _close(self) -> None:
         """Lets nobody join any more."""
@@ -117,9 +95,13 @@ class Members:
         self._too_few_until = math.inf
         self._is_over = True
 
-    def to_start(self) -> tuple[int, ...]:
-        """Returns the numbers of processes to start that join the job."""
-        return self._joiners.start(len(self._authority.living))
+    def to_start(self, room: int | None = None) -> tuple[int, ...]:
+        """Returns the numbers of processes to start that join the job.
+
+        Args:
+            room: Integer, the most that can be started. `None` for any number.
+        """
+        return self._joiners.start(len(self._authority.living), room)
 
     def is_joining(self, number: int) -> bool:
         """Returns whether a process has not been let in yet."""
@@ -131,18 +113,22 @@ class Members:
             return self._joiners.waiting
         return frozenset()
 
-    def why_over(self, lost: int) -> str:
-        """Returns why the job cannot go on without a rank that was killed.
+    def why_over(self, lost: Collection[int], how: str) -> str:
+        """Returns why the job cannot go on without ranks that it has lost.
 
         It is `""` if it can.
+
+        Args:
+            lost: Collection of the ranks.
+            how: String, such as `"was killed"`.
         """
-        left = len(set(self._authority.living) - {lost})
+        left = len(set(self._authority.living) - set(lost))
         least = self._sizes.least
         if left >= least or (left and self._joiners.may_come):
             return ""
         return (
-            f"rank {lost} was killed, and {left} of {self._sizes.first} ranks"
-            f" are left, fewer than --min-np {least}"
+            f"{rank_names(sorted(lost))} {how}, and {left} of"
+            f" {self._sizes.first} ranks are left, fewer than --min-np {least}"
         )
 
     def take_end(self) -> str:
@@ -202,24 +188,15 @@ class Members:
         """The generations that have followed the first one."""
         return self._authority.changes
 
-    def close(self) -> None:
-        """Closes the connections."""
-        for each in (*self._ours.values(), *self._theirs.values()):
-            each.close()
+    @property
+    def is_changing(self) -> bool:
+        """Whether ranks wait for reports of others."""
+        return self._deadline is not None
 
-    def _read(self, rank: int) -> None:
+    def hear(self, rank: int, message: bytes) -> None:
+        """Takes note of what a rank has said."""
         try:
-            data = self._ours[rank].recv(MOST_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            # Its end tells what there is to tell.
-            self._disconnect(rank)
-            return
-        try:
-            report = decode_report(data)
+            report = decode_report(message)
         except MessageError as error:
             self._say(f"rank {rank} has sent {error}")
             return
@@ -228,11 +205,7 @@ class Members:
     def _send(self, messages: dict[int, bytes]) -> None:
         waiting = self._authority.tell_waiting()
         for rank, message in (*messages.items(), *waiting.items()):
-            try:
-                self._ours[rank].send(message)
-            except (OSError, KeyError):
-                # It has ended, which its process will tell.
-                continue
+            self._send_to(rank, message)
         for change in self.changes[self._shown :]:
             self._say(_line(change))
             for number in change.joined:

@@ -12,11 +12,12 @@ import time
 from dataclasses import replace
 
 from keras_ring.launch import signals
-from keras_ring.launch.elastic_members import Members, Sizes
+from keras_ring.launch.elastic_ranks import ElasticRanks
 from keras_ring.launch.ending import Ending
 from keras_ring.launch.event_loop import EventLoop
 from keras_ring.launch.job import Job, Rendezvous
 from keras_ring.launch.job_end import JobEnd
+from keras_ring.launch.member_sockets import MemberSockets
 from keras_ring.launch.metrics_server import Show
 from keras_ring.launch.output import PipedStream, Sink
 from keras_ring.launch.plan import LaunchPlan
@@ -28,10 +29,6 @@ from keras_ring.launch.summary import RankEnd
 from keras_ring.launch.usage import say
 from keras_ring.observe.directory import status_directory
 from keras_ring.observe.jobs import local_pages
-
-# Seconds for which a rank of an elastic job may be silent after the others have
-# noticed a loss. Its thread for that needs milliseconds, so it is stopped.
-_SILENCE = 10.0
 
 
 class Supervisor:
@@ -56,21 +53,13 @@ class Supervisor:
         self._running: list[RankProcess] = []
         self._ends: list[RankEnd] = []
         self._ending = Ending(plan.patience, self._send)
-        self._members = (
-            None
-            if plan.min_size is None
-            else Members(
-                Sizes(
-                    first=plan.size,
-                    least=plan.min_size,
-                    most=plan.max_size,
-                    timeout=plan.patience.elastic_timeout,
-                    resets=plan.reset_limit,
-                ),
-                say,
-                silence=_SILENCE,
-            )
+        self._elastic = ElasticRanks.of(
+            plan,
+            self._ending,
+            send=lambda rank, message: self._sockets.send(rank, message),
+            kill=self._kill,
         )
+        self._sockets = MemberSockets(self._events, self._hear_member)
         # Have ended, and their output may not be read yet.
         self._ended: list[RankProcess] = []
         # The places of the ranks that run, each with processors of its own.
@@ -84,8 +73,7 @@ class Supervisor:
         with contextlib.ExitStack() as stack:
             pipe = stack.enter_context(SignalPipe())
             stack.enter_context(contextlib.closing(self._events))
-            if self._members is not None:
-                stack.enter_context(contextlib.closing(self._members))
+            stack.enter_context(contextlib.closing(self._sockets))
             self._events.add_wake_up(pipe)
             self._start()
             while self._running:
@@ -105,24 +93,24 @@ class Supervisor:
 
     def _start_joiners(self) -> None:
         """Starts processes that join the job, if it has too few ranks."""
-        if self._members is None or self._ending.begun:
+        if self._elastic is None:
             return
-        for number in self._members.to_start():
+        for number in self._elastic.to_start():
             try:
                 self._start_rank(number, joins=True)
             except OSError as error:
-                say(f"rank {number}, which was to join, cannot start: {error}")
-                self._members.on_end(number)
+                self._sockets.disconnect(number)
+                self._elastic.on_failed_start(number, str(error))
 
     def _start_rank(self, rank: int, *, joins: bool = False) -> None:
-        members, cpus = self._members, self._plan.cpus
+        elastic, cpus = self._elastic is not None, self._plan.cpus
         taken = set(self._places.values())
         place = next(each for each in itertools.count() if each not in taken)
         process = self._job.start(
             rank,
             self._plan.command,
             self._plan.environment,
-            membership_fd=None if members is None else members.open(rank),
+            membership_fd=self._sockets.open(rank) if elastic else None,
             joins=joins,
             cpus=cpus[place % len(cpus)] if cpus else (),
         )
@@ -130,8 +118,8 @@ class Supervisor:
         self._running.append(process)
         self._events.add(process, self._note_end, process)
         self._add_streams(process)
-        if members is not None:
-            members.watch(rank, self._events)
+        if elastic:
+            self._sockets.watch(rank)
 
     def _add_streams(self, process: RankProcess) -> None:
         streams = (
@@ -160,7 +148,8 @@ class Supervisor:
                 return False
             self._on_signal(signum)
         self._ending.follow()
-        self._follow_members()
+        if self._elastic is not None:
+            self._elastic.follow()
         self._close_ended()
         self._show()
         return True
@@ -168,8 +157,8 @@ class Supervisor:
     def _timeout(self) -> float | None:
         """Returns the seconds until the next deadline, or `None`."""
         deadlines = [self._ending.deadline, self._screen.deadline]
-        if self._members is not None:
-            deadlines.append(self._members.deadline)
+        if self._elastic is not None:
+            deadlines.append(self._elastic.deadline)
         times = [each for each in deadlines if each is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
@@ -222,13 +211,8 @@ class Supervisor:
             self._ended.append(process)
             self._events.remove(process)
             del self._places[process.rank]
-            if self._members is not None and self._members.is_joining(
-                process.rank
-            ):
-                self._note_failed_joiner(process, returncode)
-                continue
-            others_end = self._why_others_end(process.rank, returncode)
-            self._ends.append(
+            self._sockets.disconnect(process.rank)
+            self._on_end(
                 RankEnd(
                     rank=process.rank,
                     pid=process.pid,
@@ -237,23 +221,32 @@ class Supervisor:
                     error=self._job.error(process.rank),
                     stopped=self._ending.begun and not process.ended_first,
                     killed=self._ending.killed,
-                    left_behind=not others_end,
                 )
             )
-            if not others_end:
-                # What it has started, such as processes that read its data.
-                process.kill()
-            if returncode != 0 and others_end:
-                self._ending.on_failure()
-                if self._members is not None:
-                    self._members.end(others_end)
-            if self._members is not None:
-                if returncode == 0:
-                    self._members.on_leave(process.rank)
-                else:
-                    self._members.on_end(process.rank)
         self._start_joiners()
-        self._kill_in_vain()
+
+    def _on_end(self, end: RankEnd) -> None:
+        others_end = f"rank {end.rank} has failed"
+        if self._elastic is not None:
+            if self._elastic.is_joining(end.rank):
+                self._elastic.on_end_of_joiner(end)
+                return
+            others_end = self._elastic.why_others_end([end])
+        self._ends.append(replace(end, left_behind=not others_end))
+        if end.returncode != 0 and others_end:
+            self._ending.on_failure()
+        if self._elastic is not None:
+            self._elastic.on_end([end], others_end)
+
+    def _hear_member(self, rank: int, message: bytes) -> None:
+        if self._elastic is not None:
+            self._elastic.hear(rank, message)
+
+    def _kill(self, rank: int) -> None:
+        """Kills what is left of a rank, which may have ended itself."""
+        for process in (*self._running, *self._ended):
+            if process.rank == rank:
+                process.kill()
 
     def _close_ended(self) -> None:
         """Closes the files of ended ranks: a job may lose hundreds."""
@@ -267,54 +260,6 @@ class Supervisor:
             if not pipes & open_pipes:
                 process.close()
                 self._ended.remove(process)
-
-    def _note_failed_joiner(self, process: RankProcess, code: int) -> None:
-        members = self._members
-        if members is None:
-            return
-        if not self._ending.begun and not members.in_vain():
-            how = RankEnd(
-                rank=process.rank, pid=process.pid, returncode=code, seen=0.0
-            ).describe()
-            say(f"rank {process.rank}, which was to join, {how}")
-        members.on_end(process.rank)
-
-    def _kill_in_vain(self) -> None:
-        """Kills those that wait to join others, and will not be let in."""
-        waiting = self._members.in_vain() if self._members else ()
-        for process in self._running:
-            if process.rank in waiting:
-                process.kill()
-
-    def _follow_members(self) -> None:
-        if self._members is None:
-            return
-        self._kill_silent(self._members)
-        if reason := self._members.take_end():
-            say(reason)
-            self._ending.on_failure()
-            self._members.end(reason)
-
-    def _kill_silent(self, members: Members) -> None:
-        """Kills ranks for whose reports the others wait in vain."""
-        silent = members.take_silent()
-        for process in self._running:
-            if process.rank in silent:
-                say(
-                    f"rank {process.rank} does not answer, and the others wait"
-                    " for it: killed"
-                )
-                process.kill()
-
-    def _why_others_end(self, rank: int, returncode: int) -> str:
-        """Returns why the others do not go on without a rank that has ended.
-
-        They do if it was killed, which is the empty string. A rank that has
-        failed by itself would fail elsewhere, too.
-        """
-        if self._members is None or returncode >= 0 or self._ending.begun:
-            return f"rank {rank} has failed"
-        return self._members.why_over(rank)
 
     def _on_signal(self, signum: int) -> None:
         if signum in signals.REPORTING:

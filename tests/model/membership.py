@@ -342,7 +342,7 @@ class Membership:
             }
         with _settling_as(self.faults):
             for index in gone:
-                authority.on_death(index)
+                authority.on_deaths([index])
             for index, report in (*state.waiting, *reports.items()):
                 authority.on_report(index, report)
         if not authority.changes:

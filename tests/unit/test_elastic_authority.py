@@ -92,7 +92,7 @@ def _report(generation, member, **steps):
 def test_those_who_live_go_on():
     authority = Authority(range(4))
     assert authority.on_report(3, _report(0, 3)) == {}
-    assert authority.on_death(1) == {}
+    assert authority.on_deaths([1]) == {}
     assert authority.on_report(0, _report(0, 0)) == {}
     # Once the last has reported.
     messages = authority.on_report(2, _report(0, 2))
@@ -108,11 +108,11 @@ def test_those_who_live_go_on():
 
 def test_the_first_may_die_and_others_while_they_meet():
     authority = Authority(range(4))
-    authority.on_death(0)
+    authority.on_deaths([0])
     authority.on_report(1, _report(0, 1))
     authority.on_report(2, _report(0, 2))
     # It has reported, and dies before the last does.
-    assert authority.on_death(1) == {}
+    assert authority.on_deaths([1]) == {}
     messages = authority.on_report(3, _report(0, 3))
     assert messages.keys() == {2, 3}
     assert messages[2] == encode_next(
@@ -120,16 +120,16 @@ def test_the_first_may_die_and_others_while_they_meet():
     )
     # The next generation cannot form: its rank 0 dies.
     authority.on_report(3, _report(1, 3))
-    messages = authority.on_death(2)
+    messages = authority.on_deaths([2])
     assert messages == {
         3: encode_next(NextGeneration(2, 0, (3,), "10.0.0.3", 5003))
     }
-    assert authority.on_death(3) == {}
+    assert authority.on_deaths([3]) == {}
 
 
 def test_a_death_that_nobody_has_noticed_changes_nothing():
     authority = Authority(range(3))
-    assert authority.on_death(2) == {}
+    assert authority.on_deaths([2]) == {}
     assert authority.members == (0, 1, 2)
 
 
@@ -162,7 +162,7 @@ def test_an_end_is_told_to_who_reports():
     end = encode_end("rank 1 has exited with code 3")
     assert authority.end("rank 1 has exited with code 3") == {0: end}
     assert authority.awaited == ()
-    assert authority.on_death(1) == {}
+    assert authority.on_deaths([1]) == {}
     assert authority.on_report(2, _report(0, 2)) == {2: end}
     assert authority.changes == []
 
@@ -198,7 +198,7 @@ def test_who_waits_comes_in_when_all_are_between_two_steps():
     assert authority.changes[-1].joined == (2, 3)
     assert authority.tell_waiting() == {}
     # They are members as others are.
-    authority.on_death(0)
+    authority.on_deaths([0])
     authority.on_report(1, _report(1, 1))
     authority.on_report(2, _report(1, 2))
     assert authority.on_report(3, _report(1, 3)).keys() == {1, 2, 3}
@@ -211,7 +211,7 @@ def test_nobody_comes_in_during_a_step():
     authority.tell_waiting()
     authority.on_report(0, _between(0, 0))
     assert authority.awaited == ()  # the others come to the end of their step
-    authority.on_death(1)
+    authority.on_deaths([1])
     messages = authority.on_report(2, _report(0, 2))
     assert messages == {
         member: encode_next(NextGeneration(1, rank, (0, 2), "10.0.0.0", 5000))
@@ -232,7 +232,7 @@ def test_who_is_between_two_steps_may_notice_a_loss():
     authority.on_report(0, _report(0, 0))
     assert authority.awaited == (1, 2)
     authority.on_report(2, _report(0, 2))
-    assert authority.on_death(1).keys() == {0, 2}
+    assert authority.on_deaths([1]).keys() == {0, 2}
     # A second report crosses the answer to the first one.
     assert authority.on_report(0, _report(0, 0)) == {}
     assert authority.awaited == ()
@@ -242,7 +242,7 @@ def test_who_has_ended_does_not_come_in():
     authority = Authority(range(1))
     authority.on_report(1, _joins(1))
     assert authority.tell_waiting() == {0: encode_waiting(1)}
-    authority.on_death(1)
+    authority.on_deaths([1])
     assert authority.tell_waiting() == {0: encode_waiting(0)}
     messages = authority.on_report(0, _between(0, 0))
     assert messages == {
@@ -254,7 +254,7 @@ def test_who_has_ended_does_not_come_in():
 
 def test_too_few_wait_for_others():
     authority = Authority(range(2), least=2)
-    authority.on_death(1)
+    authority.on_deaths([1])
     # It is to come to the end of its step, though nobody waits yet.
     assert authority.on_report(0, _report(0, 0)).keys() == {0}
     assert authority.tell_waiting() == {0: encode_waiting(1)}
@@ -274,9 +274,9 @@ def test_who_is_awaited():
     authority = Authority(range(3))
     assert authority.awaited == ()
     authority.on_report(0, _report(0, 0))
-    authority.on_death(1)
+    authority.on_deaths([1])
     assert authority.awaited == (2,)
-    assert authority.on_death(2).keys() == {0}
+    assert authority.on_deaths([2]).keys() == {0}
     assert authority.awaited == ()
 
 

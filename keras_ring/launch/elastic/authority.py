@@ -1,6 +1,6 @@
 """Decides who the members of an elastic job are."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from keras_ring.launch.elastic.messages import (
@@ -10,6 +10,7 @@ from keras_ring.launch.elastic.messages import (
     Stand,
     encode_end,
     encode_next,
+    encode_over,
     encode_waiting,
 )
 from keras_ring.launch.elastic.settlement import SettlementError, settle
@@ -82,16 +83,35 @@ class Authority:
         """The members of the generation, in the order of their ranks."""
         return self._members
 
-    def on_death(self, member: int) -> dict[int, bytes]:
-        """Takes note that the process of a member has ended.
+    def on_deaths(
+        self, members: Collection[int], *, why: str = ""
+    ) -> dict[int, bytes]:
+        """Takes note that processes have ended.
+
+        Args:
+            members: Collection of these members.
+            why: String, how they were lost, if the others have to be told. The
+                generation is over then.
 
         Returns:
             Dictionary of messages to send, by member.
         """
-        self._dead.add(member)
-        self._reports.pop(member, None)
-        self._joining.pop(member, None)
-        return self._decide()
+        self._dead.update(members)
+        for member in members:
+            self._reports.pop(member, None)
+            self._joining.pop(member, None)
+        over = {}
+        if why and not self._over and self._dead & set(self._members):
+            over = {
+                each: encode_over(self._generation, why)
+                for each in self.living
+                if not self._has_left(each)
+            }
+        return {**over, **self._decide()}
+
+    def _has_left(self, member: int) -> bool:
+        report = self._reports.get(member)
+        return report is not None and report.stand == Stand.LEFT
 
     def on_report(self, member: int, report: MemberReport) -> dict[int, bytes]:
         """Takes note of what a member has reported.

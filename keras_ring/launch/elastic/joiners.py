@@ -32,15 +32,18 @@ class Joiners:
         """True if others come when the job has too few ranks."""
         return bool(self._most) and self._failures < _MOST_FAILURES
 
-    def start(self, members: int) -> tuple[int, ...]:
+    def start(self, members: int, room: int | None = None) -> tuple[int, ...]:
         """Returns the numbers of those to start now.
 
         Args:
             members: Integer, the number of ranks that the job has.
+            room: Integer, the most that can be started. `None` for any number.
         """
         if not self.may_come:
             return ()
         missing = max(self._most - members - len(self._waiting), 0)
+        if room is not None:
+            missing = min(missing, room)
         numbers = tuple(range(self._next, self._next + missing))
         self._next += missing
         self._waiting.update(numbers)

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_REPORT, _NEXT, _END, _WAITING = 1, 2, 3, 4
+_REPORT, _NEXT, _END, _WAITING, _OVER = 1, 2, 3, 4, 5
 _BEGUN, _WHOLE = 1, 2
 _MOST_TEXT = 1024
 
@@ -234,6 +234,14 @@ def encode_next(following: NextGeneration) -> bytes:
 def encode_waiting(processes: int) -> bytes:
     """Returns the message of how many processes wait to come in."""
     return bytes([_WAITING]) + _number(processes)
+
+
+def encode_over(generation: int, reason: str) -> bytes:
+    """Returns the message that a generation is over, and why.
+
+    Members of it that cannot see that for themselves leave it then.
+    """
+    return bytes([_OVER]) + _number(generation) + _text(reason)
 
 
 def encode_end(reason: str) -> bytes:

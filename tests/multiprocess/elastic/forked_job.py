@@ -314,7 +314,7 @@ class ForkedJob:
         os.kill(self._pids[member], signal.SIGKILL)
         os.waitpid(self._pids[member], 0)
         self.alive.discard(member)
-        self._send(self.authority.on_death(member))
+        self._send(self.authority.on_deaths([member]))
 
     def await_alone(self, seconds=20):
         """Waits until those who live have committed a step among themselves."""
