@@ -126,7 +126,9 @@ class Agent:
         if now >= self._next_pulse:
             self._next_pulse = now + _OWN_PULSE
             self._say("alive", time=time.time())
-        ready = self._events.wait(max(0.0, self._next_pulse - now))
+        # The launcher may rely on the end of the ranks here by then.
+        lost = self._heard + self._hello["silence"] - self._clock.now()
+        ready = self._events.wait(max(0.0, min(self._next_pulse - now, lost)))
         self._look_at_clock()
         for handle, source in ready:
             handle(source)

@@ -1,10 +1,11 @@
 """The ranks of an agent: their start, their output and their end."""
 
 import contextlib
+import itertools
 import os
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from keras_ring.launch.agent_answers import AnswerLater
 from keras_ring.launch.agent_network import HostNetwork
 from keras_ring.launch.event_loop import EventLoop
 from keras_ring.launch.frames import Frame
+from keras_ring.launch.member_sockets import MemberSockets
 from keras_ring.launch.rank_command import check_command, with_files
 from keras_ring.launch.rank_process import RankProcess
 from keras_ring.launch.sharing import Machine, Share, share_cores
@@ -63,6 +65,18 @@ class AgentRanks:
         self._job: job.Job | None = None
         self._ranks: list[int] = []
         self._running: list[RankProcess] = []
+        # Those that have ended as well, until the job has.
+        self._processes: dict[int, RankProcess] = {}
+        # In an elastic job, what each rank and the launcher tell each other.
+        self._sockets = MemberSockets(
+            events, lambda rank, message: say("member", message, rank=rank)
+        )
+        # By which a rank is started, now or later.
+        self._command: Sequence[str] = ()
+        self._of_ranks: Mapping[str, str] = {}
+        self._cpus: Sequence[Sequence[int]] = ()
+        # The places of the ranks that run, each with processors of its own.
+        self._places: dict[int, int] = {}
         # Rank and stream, by descriptor.
         self._streams: dict[int, tuple[int, str]] = {}
         self._files: dict[str, bytes] = {}
@@ -73,6 +87,9 @@ class AgentRanks:
             "file": self._keep_file,
             "stdin": self._keep_stdin,
             "start": self._start,
+            "join": self._join,
+            "member": self._tell_member,
+            "kill": self._kill,
             "signal": self._signal,
             "pages": self._pages,
         }
@@ -131,6 +148,7 @@ class AgentRanks:
 
     def close(self) -> None:
         """Ends the ranks, and removes their files."""
+        self._sockets.close()
         if self._job is not None:
             self._job.close()
 
@@ -204,25 +222,58 @@ class AgentRanks:
         self._timeline = timelines.unseen(
             environment.get(contract.TIMELINE), told.get("timeline")
         )
-        self._ranks = ranks
         directory = self._job.directory / "files"
         directory.mkdir()
         for name, data in self._files.items():
             (directory / name).write_bytes(data)
-        command = with_files(self._hello["command"], directory)
-        for index, rank in enumerate(ranks):
-            process = self._job.start(
-                rank,
-                command,
-                environment,
-                cpus=share.cpus[index] if share.cpus else (),
-            )
-            self._say("started", rank=rank, pid=process.pid)
-            self._running.append(process)
-            self._events.add(process, self._collect, process)
-            for name in ("stdout", "stderr"):
-                pipe = getattr(process, name)
-                self._streams[pipe.fileno()] = (rank, name)
+        self._command = with_files(self._hello["command"], directory)
+        self._of_ranks, self._cpus = environment, share.cpus
+        for rank in ranks:
+            self._start_rank(self._job, rank, elastic=told["elastic"])
+
+    def _start_rank(
+        self, of: job.Job, rank: int, *, elastic: bool, joins: bool = False
+    ) -> None:
+        taken = set(self._places.values())
+        place = next(each for each in itertools.count() if each not in taken)
+        process = of.start(
+            rank,
+            self._command,
+            self._of_ranks,
+            membership_fd=self._sockets.open(rank) if elastic else None,
+            joins=joins,
+            cpus=self._cpus[place % len(self._cpus)] if self._cpus else (),
+        )
+        if elastic:
+            self._sockets.watch(rank)
+        self._say("started", rank=rank, pid=process.pid)
+        self._places[rank] = place
+        self._ranks.append(rank)
+        self._running.append(process)
+        self._processes[rank] = process
+        self._events.add(process, self._collect, process)
+        for name in ("stdout", "stderr"):
+            pipe = getattr(process, name)
+            self._streams[pipe.fileno()] = (rank, name)
+
+    def _join(self, frame: Frame) -> None:
+        """Starts a process that joins the job."""
+        rank = frame.fields["rank"]
+        if self._job is None:
+            return
+        try:
+            self._start_rank(self._job, rank, elastic=True, joins=True)
+        except OSError as error:
+            self._sockets.disconnect(rank)
+            self._say("cannot_join", rank=rank, why=str(error))
+
+    def _tell_member(self, frame: Frame) -> None:
+        """Passes on what the launcher tells a rank of an elastic job."""
+        self._sockets.send(frame.fields["rank"], frame.payload)
+
+    def _kill(self, frame: Frame) -> None:
+        """Kills what is left of a rank, which may have ended itself."""
+        self._processes[frame.fields["rank"]].kill()
 
     def _pages(self, frame: Frame) -> None:
         """Sends the status pages of the ranks of this host."""
@@ -277,6 +328,8 @@ class AgentRanks:
             return
         self._running.remove(process)
         self._events.remove(process)
+        self._sockets.disconnect(process.rank)
+        del self._places[process.rank]
         error = self._job.error(process.rank)
         self._say(
             "ended",

@@ -4,11 +4,13 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from keras_ring.launch import open_files, signals, timelines
 from keras_ring.launch.agent_connection import AgentConnection
 from keras_ring.launch.agent_loop import AgentLoop
+from keras_ring.launch.elastic_ranks import ElasticRanks
 from keras_ring.launch.ending import Ending
 from keras_ring.launch.frames import Frame
 from keras_ring.launch.function_rank import write_private
@@ -29,6 +31,9 @@ from keras_ring.observe.jobs import tidy
 from keras_ring.protocol.error_file import RankError
 from keras_ring.protocol.job_id import job_id
 
+# Seconds more than the agent of an elastic job waits for a sign of life: the
+# ranks that others go on without have ended by then. Pulses take the first.
+_FENCE = 2.0
 # Seconds without a message of an agent that sends the files of its ranks.
 _CLOSING_SILENCE = 10.0
 
@@ -60,6 +65,14 @@ class Cluster:
         self._sinks = (Sink(stdout), Sink(stderr))
         self._screen = Screen(plan, self._sinks)
         self._ending = Ending(plan.patience, self._send)
+        self._elastic = ElasticRanks.of(
+            plan, self._ending, send=self._tell_member, kill=self._kill
+        )
+        # The agents of all ranks that have started, and the ranks that run.
+        self._agents: dict[int, AgentConnection] = {}
+        self._alive: set[int] = set()
+        # Agents whose hosts take no more ranks.
+        self._leaving: set[AgentConnection] = set()
         self._streams: dict[tuple[int, str], RankStream] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, RankEnd] = {}
@@ -75,7 +88,8 @@ class Cluster:
             on_loss=self._on_loss,
             on_deaf=self._on_deaf,
             log_format=self._screen.format,
-            silence=plan.patience.host_timeout,
+            silence=plan.patience.host_timeout
+            + (0.0 if self._elastic is None else _FENCE),
         )
         self._show = show
         self._pages = HostPages(lambda: tuple(self._loop.agents))
@@ -85,6 +99,8 @@ class Cluster:
             problem=self._on_problem,
             started=self._on_started,
             asked=self._on_asked,
+            member=self._on_member,
+            cannot_join=self._on_cannot_join,
             output=self._on_output,
             ended=self._on_ended,
             flight=self._on_flight,
@@ -107,7 +123,7 @@ class Cluster:
                 if rendezvous := preflight.run():
                     began = time.time()
                     self._start(rendezvous)
-                while self._running and len(self._ends) < self._plan.size:
+                while self._running and self._alive:
                     self._step()
             finally:
                 self._close()
@@ -130,8 +146,13 @@ class Cluster:
                 rendezvous=rendezvous,
                 key=self._plan.key,
                 timeline=self._parts and self._parts.token,
+                elastic=self._elastic is not None,
             )
+            for rank in agent.host_ranks.ranks:
+                self._agents[rank] = agent
+                self._alive.add(rank)
         self._running = True
+        self._start_joiners()
         self._show(self._pages.read)
         self._watchers.enter_context(
             served(
@@ -142,13 +163,46 @@ class Cluster:
         )
 
     def _step(self) -> None:
-        deadlines = (self._ending.deadline, self._screen.deadline)
+        elastic = self._elastic
+        deadlines = [self._ending.deadline, self._screen.deadline]
+        if elastic is not None:
+            deadlines.append(elastic.deadline)
         times = [each for each in deadlines if each is not None]
-        # While the job ends, do not wait for a slow reader.
-        self._loop.urgent = self._ending.begun
+        # While the job ends, or its ranks wait for each other, do not wait for
+        # a slow reader.
+        self._loop.urgent = self._ending.begun or (
+            elastic is not None and elastic.is_changing
+        )
         self._loop.step(min(times, default=None))
         self._ending.follow()
+        if elastic is not None:
+            elastic.follow()
         self._screen.show_due()
+
+    def _start_joiners(self) -> None:
+        """Starts processes that join the job, where there are free places."""
+        if self._elastic is None:
+            return
+        free = {
+            agent: agent.host_ranks.places
+            - sum(self._agents[rank] is agent for rank in self._alive)
+            for agent in self._loop.agents
+            if not agent.ended and agent not in self._leaving
+        }
+        room = sum(max(places, 0) for places in free.values())
+        for number in self._elastic.to_start(room):
+            agent = max(free, key=lambda each: free[each])
+            free[agent] -= 1
+            self._agents[number] = agent
+            self._alive.add(number)
+            agent.say("join", rank=number)
+
+    def _tell_member(self, rank: int, message: bytes) -> None:
+        self._agents[rank].say("member", message, rank=rank)
+
+    def _kill(self, rank: int) -> None:
+        """Kills what is left of a rank."""
+        self._agents[rank].say("kill", rank=rank)
 
     def _send(self, signum: int) -> None:
         self._loop.say("signal", number=int(signum))
@@ -190,10 +244,33 @@ class Cluster:
 
         A scheduler sends the signal to all agents; only the first one counts.
         """
-        if self._running and not self._ending.begun:
-            signum = signal.Signals(frame.fields["number"])
-            say(f"{agent.host}: {signum.name} to its agent ends the job")
+        if not self._running or self._ending.begun:
+            return
+        signum = signal.Signals(frame.fields["number"])
+        what = f"{agent.host}: {signum.name} to its agent"
+        ranks = self._ranks_of(agent)
+        if self._elastic is not None and self._elastic.goes_on_without(ranks):
+            say(f"{what} ends its ranks")
+            self._leaving.add(agent)
+            for rank in ranks:
+                self._kill(rank)
+        else:
+            say(f"{what} ends the job")
             self._ending.on_request(signum)
+
+    def _on_member(self, agent: AgentConnection, frame: Frame) -> None:
+        """Takes note of what a rank of an elastic job has said."""
+        if self._elastic is not None:
+            self._elastic.hear(frame.fields["rank"], frame.payload)
+
+    def _on_cannot_join(self, agent: AgentConnection, frame: Frame) -> None:
+        number = frame.fields["rank"]
+        self._alive.discard(number)
+        if self._elastic is not None:
+            self._elastic.on_failed_start(
+                number, f"{agent.host}: {frame.fields['why']}"
+            )
+            self._start_joiners()
 
     def _on_output(self, agent: AgentConnection, frame: Frame) -> None:
         rank, name = frame.fields["rank"], frame.fields["stream"]
@@ -209,49 +286,78 @@ class Cluster:
     def _on_ended(self, agent: AgentConnection, frame: Frame) -> None:
         told = frame.fields
         self._started = self._started or told["started"]
-        self._note_end(
-            RankEnd(
-                rank=told["rank"],
-                pid=told["pid"],
-                returncode=told["returncode"],
-                seen=agent.here(told["seen"]),
-                error=_error(told["error"], agent),
-                stopped=self._ending.begun and not told["ended_first"],
-                killed=self._ending.killed,
-                host=agent.host,
-            )
+        self._note_ends(
+            [
+                RankEnd(
+                    rank=told["rank"],
+                    pid=told["pid"],
+                    returncode=told["returncode"],
+                    seen=agent.here(told["seen"]),
+                    error=_error(told["error"], agent),
+                    stopped=self._ending.begun and not told["ended_first"],
+                    killed=self._ending.killed,
+                    host=agent.host,
+                )
+            ]
         )
 
-    def _note_end(self, end: RankEnd) -> None:
-        self._ends[end.rank] = end
-        if end.returncode != 0:
-            self._ending.on_failure()
+    def _note_ends(self, ends: Sequence[RankEnd]) -> None:
+        """Records the end of ranks: of one, or of those of a lost host."""
+        self._alive.difference_update(end.rank for end in ends)
+        elastic = self._elastic
+        if elastic is not None:
+            joining = [end for end in ends if elastic.is_joining(end.rank)]
+            for end in joining:
+                elastic.on_end_of_joiner(end)
+            ends = [end for end in ends if end not in joining]
+        if ends:
+            self._note_ends_of_members(ends)
+        self._start_joiners()
+
+    def _note_ends_of_members(self, ends: Sequence[RankEnd]) -> None:
+        others_end = (
+            f"rank {ends[0].rank} has failed"
+            if self._elastic is None
+            else self._elastic.why_others_end(ends)
+        )
+        for end in ends:
+            self._ends[end.rank] = replace(end, left_behind=not others_end)
+            if others_end and end.lost:
+                self._ending.on_loss()
+            elif others_end and end.returncode != 0:
+                self._ending.on_failure()
+        if self._elastic is not None:
+            self._elastic.on_end(ends, others_end)
+
+    def _ranks_of(self, agent: AgentConnection) -> list[int]:
+        """Returns the ranks that run on the host of an agent."""
+        return [
+            rank for rank in sorted(self._alive) if self._agents[rank] is agent
+        ]
 
     def _on_loss(self, agent: AgentConnection, why: str) -> None:
         """Records the end of the ranks of a lost host."""
-        ranks = [
-            rank for rank in agent.host_ranks.ranks if rank not in self._ends
-        ]
         if not self._running:
             if self._ends:
                 say(f"{agent.host} was lost before it had handed over: {why}")
             return
-        if not ranks:
-            return
-        stopped = self._ending.begun
-        self._ending.on_loss()
-        for rank in ranks:
-            self._note_end(
+        ranks = self._ranks_of(agent)
+        if self._elastic is not None:
+            say(f"{agent.host} is lost: {why}")
+        self._note_ends(
+            [
                 RankEnd(
                     rank=rank,
                     pid=self._pids.get(rank, 0),
                     returncode=1,
                     seen=time.time(),
-                    stopped=stopped,
+                    stopped=self._ending.begun,
                     host=agent.host,
                     lost=f"with its host: {why}",
                 )
-            )
+                for rank in ranks
+            ]
+        )
 
     def _on_flight(self, agent: AgentConnection, frame: Frame) -> None:
         """Writes a flight record that a rank has left on its host."""
@@ -348,6 +454,7 @@ def _run(plan: LaunchPlan, parts: Parts | None, show: Show) -> JobEnd:
         ", ".join(
             f"{rank_names(each.ranks)} on {each.host}"
             for each in plan.host_ranks
+            if each.ranks
         )
     )
     return Cluster(plan, parts, show).run()

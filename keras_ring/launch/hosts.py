@@ -41,11 +41,19 @@ class HostRanks:
         host: String, the name of the host as the user gave it.
         ranks: Range of consecutive ranks.
         local: Boolean, whether it is the host of the launcher.
+        places: Integer, the most ranks that it takes at once, of a job that
+            others join. Defaults to the number of `ranks`.
     """
 
     host: str
     ranks: range
     local: bool
+    places: int = 0
+
+    def __post_init__(self) -> None:
+        """Counts its ranks."""
+        if not self.places:
+            object.__setattr__(self, "places", len(self.ranks))
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
@@ -143,7 +151,11 @@ def is_local(name: str, own_names: Collection[str]) -> bool:
 
 
 def assign_ranks(
-    hosts: Sequence[Host], size: int, own_names: Collection[str]
+    hosts: Sequence[Host],
+    size: int,
+    own_names: Collection[str],
+    *,
+    most: int | None = None,
 ) -> tuple[HostRanks, ...]:
     """Fills the hosts with ranks, one host after the other.
 
@@ -151,9 +163,12 @@ def assign_ranks(
         hosts: Sequence of `Host`s with enough slots together.
         size: Integer, the number of ranks.
         own_names: Names of this host, in addition to the loopback names.
+        most: Integer, the most ranks of a job that others join, for which
+            further hosts have places. `None` for other jobs.
 
     Returns:
-        Tuple of `HostRanks`, for the hosts that take at least one rank.
+        Tuple of `HostRanks`, for the hosts that take at least one rank, or
+        have a place for one.
 
     Raises:
         UsageError: If more than one of these hosts is this host.
@@ -162,9 +177,10 @@ def assign_ranks(
     first = 0
     for host in hosts:
         ranks = range(first, min(first + host.slots, size))
-        if ranks:
+        places = len(ranks) if most is None else min(host.slots, most)
+        if places:
             local = is_local(host.name, own_names)
-            assigned.append(HostRanks(host.name, ranks, local))
+            assigned.append(HostRanks(host.name, ranks, local, places))
         first = ranks.stop
     if len([each for each in assigned if each.local]) > 1:
         names = ", ".join(each.host for each in assigned if each.local)

@@ -141,7 +141,7 @@ def make_plan(
     size = job_size(asked, hosts)
     remote = not all(is_local(host.name, own_names) for host in hosts)
     if is_elastic(request):
-        _check_elastic(request, remote=remote)
+        _check_elastic(request)
     ports = port_range(request.port_range)
     of_ranks = rank_environment(request, environment, remote=remote)
     key = new_key()
@@ -164,23 +164,18 @@ def make_plan(
         timeline=timeline,
         metrics=metrics_address(request),
         min_size=_min_size(request, size),
-        max_size=_max_size(request, size),
+        max_size=_max_size(request, size, hosts if remote else ()),
         reset_limit=_reset_limit(request.reset_limit),
         patience=patience,
         notes=notes,
     )
     if remote:
-        host_ranks = assign_ranks(hosts, size, own_names)
+        host_ranks = assign_ranks(hosts, size, own_names, most=plan.max_size)
         return _on_hosts(replace(plan, ports=ports), request, host_ranks, shell)
     return _on_this_host(plan, request, machine)
 
 
-def _check_elastic(request: RunRequest, *, remote: bool) -> None:
-    if remote:
-        raise UsageError(
-            "--elastic: only the ranks of one host go on without those that"
-            " are lost, and these are on several"
-        )
+def _check_elastic(request: RunRequest) -> None:
     if request.auto is not None:
         raise UsageError(
             "--elastic: a program that --auto trains on several ranks divides"
@@ -215,7 +210,9 @@ def _min_size(request: RunRequest, size: int) -> int | None:
     return None if size == 1 and request.max_ranks is None else int(text)
 
 
-def _max_size(request: RunRequest, size: int) -> int | None:
+def _max_size(
+    request: RunRequest, size: int, hosts: Sequence[Host]
+) -> int | None:
     """Returns the number of ranks up to which others are started."""
     text = request.max_ranks
     if text is None:
@@ -224,6 +221,11 @@ def _max_size(request: RunRequest, size: int) -> int | None:
         raise UsageError(
             f"--max-np {text}: expected a number from {size}, the number of"
             " ranks at the start"
+        )
+    slots = sum(host.slots for host in hosts)
+    if hosts and int(text) > slots:
+        raise UsageError(
+            f"--max-np {text}: these hosts have {slots} slots together"
         )
     return int(text)
 

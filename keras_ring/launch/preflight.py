@@ -99,7 +99,7 @@ class Preflight:
                 directory=self._plan.directory,
                 command=list(self._plan.command),
                 environment=dict(self._plan.environment),
-                ranks=len(host_ranks.ranks),
+                ranks=host_ranks.places,
                 threads=self._plan.threads,
                 bind=self._plan.bind,
                 # The limit of this host is meaningless on others.
@@ -179,7 +179,10 @@ class Preflight:
         ]
         for agent in agents:
             free = agent.facts.get("free_ports")
-            wanted = len(agent.host_ranks.ranks)
+            wanted = agent.host_ranks.places
+            if self._plan.min_size is not None:
+                # Another one each, for the ranks that go on after a loss.
+                wanted *= 2
             if free is not None and free < wanted:
                 lines.append(
                     f"{agent.host}: {free} of the ports of --port-range"

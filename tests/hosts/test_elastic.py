@@ -1,0 +1,250 @@
+"""Jobs on several hosts that go on without ranks and hosts that they lose."""
+
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from tests.multiprocess.elastic.samples import require_each_epoch
+
+pytestmark = pytest.mark.timeout(150, func_only=True)
+
+# Sums until rank 0 finds the file `end`, with others that come in. Tells who it
+# is, and when it has made a step.
+SUMS = """
+import os, pathlib, sys, time
+import numpy as np
+from keras_ring import core
+from keras_ring.core import generations
+folder = pathlib.Path(sys.argv[1])
+core.init()
+if generations.is_waiting():
+    generations.admit()
+known = np.array(core.broadcast(np.zeros(2, np.int64), 0, name="known"))
+mine = folder / f"rank.{os.getpid()}"
+while True:
+    time.sleep(0.005)
+    end = int(core.rank() == 0 and (folder / "end").exists())
+    sums = core.allreduce(np.array([1, known[1], end]), core.Sum, name="sum")
+    assert sums[1] == sums[0] * known[1], (sums, known)
+    mine.write_text(f"{time.time()} {core.rank()} {core.size()}")
+    if sums[2]:
+        break
+    known[1] += 1
+    waiting = np.array([generations.num_waiting()])
+    if core.allreduce(waiting, core.Max, name="waiting")[0]:
+        generations.admit()
+        known = np.array(core.broadcast(known, 0, name="known"))
+print(f"rank {core.rank()} of {core.size()} ended well", flush=True)
+core.shutdown()
+"""
+
+
+class Sums:
+    """A job that sums, and what its ranks have told."""
+
+    def __init__(self, process, folder):
+        self.process = process
+        self.folder = folder
+
+    def _told(self):
+        told = {}
+        for path in self.folder.glob("rank.*"):
+            words = path.read_text().split()
+            if len(words) == 3:
+                told[int(path.name.partition(".")[2])] = (
+                    float(words[0]),
+                    *map(int, words[1:]),
+                )
+        return told
+
+    def wait_for(self, size, *, after=0.0, seconds=30):
+        """Waits until so many ranks make steps together.
+
+        Args:
+            size: Integer, the number of ranks.
+            after: Float, the time before which their steps do not count.
+            seconds: Float.
+
+        Returns:
+            The process ids of the ranks, in their order.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            told = self._told().items()
+            now = {
+                rank: pid
+                for pid, (when, rank, of) in told
+                if of == size and when > after
+            }
+            if len(now) == size:
+                return [now[rank] for rank in range(size)]
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < end, told
+            time.sleep(0.005)
+
+    def last_step_of(self, pids):
+        """Returns when one of these has made a step for the last time."""
+        told = self._told()
+        return max(told[pid][0] for pid in pids)
+
+    def end(self):
+        """Ends the program; returns what the launcher has printed."""
+        (self.folder / "end").touch()
+        return self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def sums(lab, jobs, tmp_path):
+    script = tmp_path / "sums.py"
+    script.write_text(SUMS)
+
+    def start(hosts, *options, **environment):
+        command = (sys.executable, str(script), str(tmp_path))
+        started = jobs.start(
+            lab.run(hosts, *options, "--", *command), **environment
+        )
+        return Sums(started, tmp_path)
+
+    return start
+
+
+def test_ranks_of_both_hosts_are_killed_and_replaced(sums, jobs):
+    job = sums("kr-h0:2,kr-h1:2", "--max-np", "4")
+    first = job.wait_for(4)
+    # The first of the one host, and then of the other one.
+    for place in (0, 1):
+        now = job.wait_for(4)
+        killed = time.time()
+        os.kill(now[place], signal.SIGKILL)
+        job.wait_for(3)
+        job.wait_for(4, after=killed)
+    last = job.wait_for(4, after=killed)
+    out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert len(set(last) - set(first)) == 2
+    assert "lost rank 0; 3 ranks go on" in err
+    assert "rank 4 has joined; 4 ranks go on" in err
+    assert "rank 5 has joined; 4 ranks go on" in err
+    assert len(re.findall("rank . of 4 ended well", out)) == 4
+    assert not jobs.wait_until_gone(1)
+
+
+def test_goes_on_without_a_lost_host_of_rank_0(lab, sums, jobs):
+    # The last of these hosts has no rank at first.
+    hosts = "kr-h1:2,kr-h2:2,kr-h0:2"
+    job = sums(hosts, "-np", "4", "--max-np", "4")
+    first = job.wait_for(4)
+    lab("cut", "h1")
+    try:
+        cut = time.time()
+        job.wait_for(2, after=cut + 1)
+        went_on = time.time()
+        # Killed before the others went on: nothing there writes any more.
+        assert not set(first[:2]) & jobs.alive().keys()
+        assert job.last_step_of(first[:2]) < cut + 1
+        assert went_on - cut < 8
+        last = job.wait_for(4, after=went_on)
+        assert last[:2] == first[2:]
+        out, err = job.end()
+    finally:
+        lab("heal", "h1")
+    assert job.process.returncode == 0, err
+    assert "kr-h1 is lost: nothing was heard from it" in err
+    assert "lost ranks 0 and 1; 2 ranks go on" in err
+    assert len(re.findall("rank . of 4 ended well", out)) == 4
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_goes_on_without_a_host_whose_agent_ends(sums, jobs, how):
+    job = sums("kr-h0:2,kr-h1:2", "--elastic")
+    first = job.wait_for(4)
+    # The parent of its ranks, which is that of their shims.
+    (agent,) = {parent_of(pid) for pid in first[2:]}
+    os.kill(agent, how)
+    assert job.wait_for(2) == first[:2]
+    out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert len(re.findall("rank . of 2 ended well", out)) == 2
+    if how == signal.SIGTERM:
+        assert "kr-h1: SIGTERM to its agent ends its ranks" in err
+    else:
+        assert "kr-h1 is lost: its agent, or ssh to it, has ended" in err
+        assert "lost ranks 2 and 3; 2 ranks go on" in err
+    assert not jobs.wait_until_gone(5)
+
+
+def test_ends_with_too_few_ranks(lab, sums, jobs):
+    job = sums("kr-h0:2,kr-h1:2", "--min-np", "3")
+    job.wait_for(4)
+    lab("cut", "h1")
+    try:
+        _, err = job.process.communicate(timeout=20)
+        assert not jobs.wait_until_gone(6)
+    finally:
+        lab("heal", "h1")
+    assert job.process.returncode == 1
+    assert (
+        "ranks 2 and 3 were lost with their host, and 2 of 4 ranks are left,"
+        " fewer than --min-np 3" in err
+    )
+
+
+@pytest.mark.long("hosts")
+def test_ends_if_hosts_do_not_reach_each_other_any_more(lab, sums, jobs):
+    job = sums(
+        "kr-h1:2,kr-h2:2",
+        "--elastic",
+        KERAS_RING_HEARTBEAT_TIMEOUT="3",
+        KERAS_RING_START_TIMEOUT="6",
+    )
+    job.wait_for(4)
+    for host, other in (("h1", "10.77.0.3"), ("h2", "10.77.0.2")):
+        lab("exec", host, "--", "ip", "route", "add", "blackhole", other)
+    try:
+        out, err = job.process.communicate(timeout=60)
+    finally:
+        for host, other in (("h1", "10.77.0.3"), ("h2", "10.77.0.2")):
+            lab("exec", host, "--", "ip", "route", "del", "blackhole", other)
+    assert job.process.returncode == 1
+    assert "the ranks that are left cannot go on" in err, (out, err)
+    assert not jobs.wait_until_gone(5)
+
+
+@pytest.mark.long("hosts")
+def test_each_sample_counts_once(lab, jobs):
+    """A plain `fit`, of which rank 0 is lost with its host."""
+    program = "-m tests.multiprocess.elastic.plain_fit 2:6 --epochs 40"
+    process = jobs.start(
+        lab.run(
+            "kr-h1:2,kr-h2:2,kr-h0:2",
+            *("-np", "4", "--max-np", "4", "--"),
+            *(sys.executable, *program.split()),
+        )
+    )
+    # Until others train.
+    lines = []
+    while "ran out of data" not in (lines or [""])[-1]:
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    lab("cut", "h1")
+    try:
+        out, err = process.communicate(timeout=100)
+    finally:
+        lab("heal", "h1")
+    assert process.returncode == 0, err
+    ends = re.findall(r"sizes ([\d,]+), 40 epochs, (\d+) in all, (.*)", out)
+    ((sizes, total, counts),) = set(ends)
+    assert len(ends) == 4
+    assert sizes.startswith("4,2,")
+    assert sizes.endswith(",4")
+    require_each_epoch(counts.removeprefix("counts "), int(total), 40, 43 * 3)
+
+
+def parent_of(pid):
+    """Returns the process id of the parent of a process."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
