@@ -8,7 +8,9 @@ from keras_ring.launch import host_facts, remote_shell
 from keras_ring.launch.agent_connection import AgentConnection, start_agent
 from keras_ring.launch.agent_loop import AgentLoop
 from keras_ring.launch.frames import Frame
+from keras_ring.launch.hosts import HostRanks
 from keras_ring.launch.plan import LaunchPlan
+from keras_ring.launch.remote_shell import RemoteShell
 
 # Seconds for a shell and Python to start, beyond the time limit of `ssh`.
 _GREETING_TIME = 30.0
@@ -77,38 +79,13 @@ class Preflight:
             HostsError: If a host cannot be reached.
         """
         self._start_agents()
-        timeout = self._plan.shell.connect_timeout
-        seconds = timeout + max(timeout, _GREETING_TIME)
-        self.wait_for("start", seconds, lambda agent: bool(agent.facts))
+        self.wait_for(
+            "start", time_to_start(self._plan), lambda agent: bool(agent.facts)
+        )
 
     def _start_agents(self) -> None:
         for host_ranks in self._plan.host_ranks:
-            command = (
-                remote_shell.local_agent()
-                if host_ranks.local
-                else self._plan.shell.start_agent(host_ranks.host)
-            )
-            try:
-                agent = AgentConnection(host_ranks, start_agent(command))
-            except OSError as error:
-                raise HostsError(f"{command[0]}: {error.strerror}") from None
-            self._loop.add(agent)
-            agent.say(
-                "hello",
-                package=remote_shell.package_folder(),
-                directory=self._plan.directory,
-                command=list(self._plan.command),
-                environment=dict(self._plan.environment),
-                ranks=host_ranks.places,
-                threads=self._plan.threads,
-                bind=self._plan.bind,
-                # The limit of this host is meaningless on others.
-                open_files=self._plan.open_files if host_ranks.local else None,
-                interface=self._plan.interface,
-                ports=list(self._plan.ports or ()),
-                silence=self._plan.patience.host_timeout,
-                reach=self._plan.patience.reach_timeout,
-            )
+            start_agent_on(host_ranks, self._plan, self._loop)
 
     def wait_for(
         self,
@@ -136,7 +113,11 @@ class Preflight:
         while not self._stopped():
             gone = [agent for agent in self._loop.agents if agent.ended]
             if gone:
-                raise HostsError("\n".join(map(self._why_ended, gone)))
+                raise HostsError(
+                    "\n".join(
+                        why_ended(agent, self._plan.shell) for agent in gone
+                    )
+                )
             left = [agent for agent in wanted if not done(agent)]
             if not left:
                 return
@@ -147,27 +128,6 @@ class Preflight:
                     f" {seconds:.0f} s (--connect-timeout gives it more)"
                 )
             self._loop.step(end)
-
-    def _why_ended(self, agent: AgentConnection) -> str:
-        """Returns why an agent has ended before the job began."""
-        code = agent.wait(1.0)
-        agent.read_last_errors()
-        told = "\n".join(f"  | {line}" for line in agent.last_lines)
-        if agent.greeted:
-            text = f"the agent on {agent.host} has ended (exit code {code})"
-        elif any("keras_ring" in line for line in agent.last_lines):
-            text = (
-                f"{agent.host} has no keras_ring for {sys.executable}, or"
-                " another version of it"
-            )
-        elif code in (126, 127):
-            text = f"{agent.host} cannot run {sys.executable}"
-        else:
-            text = (
-                f"{agent.host} cannot be reached (exit code {code}); try:"
-                f" {self._plan.shell.try_by_hand(agent.host)}"
-            )
-        return f"{text}\n{told}" if told else text
 
     def differences(self) -> list[str]:
         """Returns the problems of the hosts, line by line; `[]` if none."""
@@ -189,18 +149,7 @@ class Preflight:
                     f" {'is' if free == 1 else 'are'} free, and its ranks"
                     f" listen on {wanted}"
                 )
-        for name in host_facts.MUST_AGREE:
-            values: dict[str, list[str]] = {}
-            for agent in agents:
-                value = str(agent.facts.get(name) or host_facts.MISSING)
-                values.setdefault(value, []).append(agent.host)
-            if len(values) > 1:
-                told = "; ".join(
-                    f"{value} on {', '.join(hosts)}"
-                    for value, hosts in values.items()
-                )
-                lines.append(f"the hosts differ in {name}: {told}")
-        return lines
+        return lines + differences(agents)
 
     def _choose_address(self) -> str:
         first, others = self._loop.agents[0], self._loop.agents[1:]
@@ -265,3 +214,90 @@ class Preflight:
             [first],
         )
         return bool(first.listening.get("full"))
+
+
+def start_agent_on(
+    host_ranks: HostRanks, plan: LaunchPlan, loop: AgentLoop
+) -> AgentConnection:
+    """Starts the agent of a host, and begins to listen to it.
+
+    Args:
+        host_ranks: `HostRanks` of the host.
+        plan: `LaunchPlan` of the job.
+        loop: `AgentLoop` to which the agent is added.
+
+    Raises:
+        HostsError: If the command cannot be run that reaches the host.
+    """
+    command = (
+        remote_shell.local_agent()
+        if host_ranks.local
+        else plan.shell.start_agent(host_ranks.host)
+    )
+    try:
+        agent = AgentConnection(host_ranks, start_agent(command))
+    except OSError as error:
+        raise HostsError(f"{command[0]}: {error.strerror}") from None
+    loop.add(agent)
+    agent.say(
+        "hello",
+        package=remote_shell.package_folder(),
+        directory=plan.directory,
+        command=list(plan.command),
+        environment=dict(plan.environment),
+        ranks=host_ranks.places,
+        threads=plan.threads,
+        bind=plan.bind,
+        # The limit of this host is meaningless on others.
+        open_files=plan.open_files if host_ranks.local else None,
+        interface=plan.interface,
+        ports=list(plan.ports or ()),
+        silence=plan.patience.host_timeout,
+        reach=plan.patience.reach_timeout,
+    )
+    return agent
+
+
+def time_to_start(plan: LaunchPlan) -> float:
+    """Returns the seconds for an agent to start."""
+    timeout = plan.shell.connect_timeout
+    return timeout + max(timeout, _GREETING_TIME)
+
+
+def why_ended(agent: AgentConnection, shell: RemoteShell) -> str:
+    """Returns why an agent has ended before it could start ranks."""
+    code = agent.wait(1.0)
+    agent.read_last_errors()
+    told = "\n".join(f"  | {line}" for line in agent.last_lines)
+    if agent.greeted:
+        text = f"the agent on {agent.host} has ended (exit code {code})"
+    elif any("keras_ring" in line for line in agent.last_lines):
+        text = (
+            f"{agent.host} has no keras_ring for {sys.executable}, or"
+            " another version of it"
+        )
+    elif code in (126, 127):
+        text = f"{agent.host} cannot run {sys.executable}"
+    else:
+        text = (
+            f"{agent.host} cannot be reached (exit code {code}); try:"
+            f" {shell.try_by_hand(agent.host)}"
+        )
+    return f"{text}\n{told}" if told else text
+
+
+def differences(agents: Sequence[AgentConnection]) -> list[str]:
+    """Returns in which facts hosts differ, line by line."""
+    lines = []
+    for name in host_facts.MUST_AGREE:
+        values: dict[str, list[str]] = {}
+        for agent in agents:
+            value = str(agent.facts.get(name) or host_facts.MISSING)
+            values.setdefault(value, []).append(agent.host)
+        if len(values) > 1:
+            told = "; ".join(
+                f"{value} on {', '.join(hosts)}"
+                for value, hosts in values.items()
+            )
+            lines.append(f"the hosts differ in {name}: {told}")
+    return lines
