@@ -66,6 +66,8 @@ class AgentConnection:
         """For each address of rank 0, whether the agent reaches it."""
         self.listening: dict[str, Any] = {}
         """Port and addresses at which rank 0 will listen, if it is here."""
+        self.serving: dict[str, Any] = {}
+        """Port and addresses at which it answers hosts that try to reach it."""
         self.closed = False
         """Whether the agent has sent its last message."""
         self.ended = False

@@ -278,6 +278,16 @@ class AgentLoop:
         for fd in (agent.stdout, agent.sink.fd):
             self._events.remove(fd)
 
+    def remove(self, agent: AgentConnection) -> None:
+        """Removes an agent that has ended, or is to end at once.
+
+        Not to be called from within `step`: it may have further events.
+        """
+        self.forget(agent)
+        self._events.remove(agent.stderr)
+        self.agents.remove(agent)
+        agent.end(0.0)
+
     def close(self, silence: float, hurried: Callable[[], bool]) -> None:
         """Ends the agents, and all processes that are left on their hosts.
 

@@ -204,7 +204,7 @@ class AgentRanks:
             open_files.restore(self._hello["open_files"])
         self._job = job.Job(
             told["size"],
-            open_files=open_files.make_room(ranks=len(ranks)),
+            open_files=open_files.make_room(ranks=self._hello["ranks"]),
             stdin=self._stdin,
             rendezvous=job.Rendezvous(
                 address=told["rendezvous"],

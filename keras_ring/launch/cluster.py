@@ -4,17 +4,20 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from keras_ring.launch import open_files, signals, timelines
 from keras_ring.launch.agent_connection import AgentConnection
 from keras_ring.launch.agent_loop import AgentLoop
+from keras_ring.launch.elastic_hosts import ElasticHosts
 from keras_ring.launch.elastic_ranks import ElasticRanks
 from keras_ring.launch.ending import Ending
 from keras_ring.launch.frames import Frame
 from keras_ring.launch.function_rank import write_private
+from keras_ring.launch.host_discovery import HostDiscovery
 from keras_ring.launch.host_pages import HostPages, served
+from keras_ring.launch.hosts import Host
 from keras_ring.launch.job_end import JobEnd
 from keras_ring.launch.lost_files import LostFiles
 from keras_ring.launch.metrics_server import Show, serving
@@ -71,6 +74,9 @@ class Cluster:
         # The agents of all ranks that have started, and the ranks that run.
         self._agents: dict[int, AgentConnection] = {}
         self._alive: set[int] = set()
+        # Where others may join.
+        self._hosts: ElasticHosts | None = None
+        self._rendezvous = ""
         # Agents whose hosts take no more ranks.
         self._leaving: set[AgentConnection] = set()
         self._streams: dict[tuple[int, str], RankStream] = {}
@@ -133,25 +139,19 @@ class Cluster:
         return self._ending.stop_signal is not None
 
     def _start(self, rendezvous: str) -> None:
-        files = self._plan.files
-        for path in () if files is None else sorted(files.iterdir()):
-            self._loop.say("file", path.read_bytes(), name=path.name)
-        if self._plan.stdin:
-            self._loop.say("stdin", self._plan.stdin)
+        self._rendezvous = rendezvous
         for agent in self._loop.agents:
-            agent.say(
-                "start",
-                size=self._plan.size,
-                ranks=list(agent.host_ranks.ranks),
-                rendezvous=rendezvous,
-                key=self._plan.key,
-                timeline=self._parts and self._parts.token,
-                elastic=self._elastic is not None,
-            )
-            for rank in agent.host_ranks.ranks:
-                self._agents[rank] = agent
-                self._alive.add(rank)
+            self._begin(agent)
         self._running = True
+        if self._plan.max_size is not None:
+            self._hosts = ElasticHosts(
+                self._plan,
+                self._loop,
+                wanted=self._wanted_hosts(),
+                first=self._first_agent,
+                begin=self._begin,
+                let_go=self._let_go,
+            )
         self._start_joiners()
         self._show(self._pages.read)
         self._watchers.enter_context(
@@ -162,11 +162,49 @@ class Cluster:
             )
         )
 
+    def _begin(self, agent: AgentConnection) -> None:
+        """Tells an agent what it needs, and starts the ranks of its host."""
+        files = self._plan.files
+        for path in () if files is None else sorted(files.iterdir()):
+            agent.say("file", path.read_bytes(), name=path.name)
+        if self._plan.stdin:
+            agent.say("stdin", self._plan.stdin)
+        agent.say(
+            "start",
+            size=self._plan.size,
+            ranks=list(agent.host_ranks.ranks),
+            rendezvous=self._rendezvous,
+            key=self._plan.key,
+            timeline=self._parts and self._parts.token,
+            elastic=self._elastic is not None,
+        )
+        for rank in agent.host_ranks.ranks:
+            self._agents[rank] = agent
+            self._alive.add(rank)
+
+    def _wanted_hosts(self) -> Callable[[], Sequence[Host]]:
+        """Returns the function that tells the hosts that there are."""
+        hosts = tuple(
+            Host(each.host, each.places) for each in self._plan.host_ranks
+        )
+        script = self._plan.host_discovery_script
+        if not script:
+            return lambda: hosts
+        discovery = HostDiscovery(script, hosts)
+        self._watchers.enter_context(discovery)
+        return lambda: discovery.hosts
+
+    def _first_agent(self) -> AgentConnection | None:
+        """Returns the agent of the rank that has been there for longest."""
+        return self._agents[min(self._alive)] if self._alive else None
+
     def _step(self) -> None:
         elastic = self._elastic
         deadlines = [self._ending.deadline, self._screen.deadline]
         if elastic is not None:
             deadlines.append(elastic.deadline)
+        if self._hosts is not None:
+            deadlines.append(self._hosts.deadline)
         times = [each for each in deadlines if each is not None]
         # While the job ends, or its ranks wait for each other, do not wait for
         # a slow reader.
@@ -177,25 +215,42 @@ class Cluster:
         self._ending.follow()
         if elastic is not None:
             elastic.follow()
+        if elastic is not None and self._hosts is not None:
+            for rank in elastic.take_joined():
+                self._hosts.on_join(self._agents[rank])
+        if self._hosts is not None and not self._ending.begun:
+            self._hosts.follow()
+            self._close_leaving()
+            self._start_joiners()
         self._screen.show_due()
 
     def _start_joiners(self) -> None:
         """Starts processes that join the job, where there are free places."""
-        if self._elastic is None:
+        if self._elastic is None or self._hosts is None:
             return
         free = {
-            agent: agent.host_ranks.places
-            - sum(self._agents[rank] is agent for rank in self._alive)
-            for agent in self._loop.agents
-            if not agent.ended and agent not in self._leaving
+            agent: max(places - len(self._ranks_of(agent)), 0)
+            for agent, places in self._hosts.places().items()
         }
-        room = sum(max(places, 0) for places in free.values())
-        for number in self._elastic.to_start(room):
+        for number in self._elastic.to_start(sum(free.values())):
             agent = max(free, key=lambda each: free[each])
             free[agent] -= 1
             self._agents[number] = agent
             self._alive.add(number)
             agent.say("join", rank=number)
+
+    def _let_go(self, agent: AgentConnection) -> None:
+        """Ends the ranks of a host, which takes no more of them."""
+        self._leaving.add(agent)
+        for rank in self._ranks_of(agent):
+            self._kill(rank)
+
+    def _close_leaving(self) -> None:
+        """Ends the agents whose ranks have ended, and that take no more."""
+        for agent in list(self._leaving):
+            if not self._ranks_of(agent):
+                self._leaving.remove(agent)
+                agent.say("close")
 
     def _tell_member(self, rank: int, message: bytes) -> None:
         self._agents[rank].say("member", message, rank=rank)
@@ -232,6 +287,8 @@ class Cluster:
 
     def _on_problem(self, agent: AgentConnection, frame: Frame) -> None:
         text = f"{agent.host}: {frame.fields['text']}"
+        if self._hosts is not None and self._hosts.on_problem(agent, text):
+            return
         if self._running:
             raise HostsError(text)
         say(text)
@@ -251,9 +308,10 @@ class Cluster:
         ranks = self._ranks_of(agent)
         if self._elastic is not None and self._elastic.goes_on_without(ranks):
             say(f"{what} ends its ranks")
-            self._leaving.add(agent)
-            for rank in ranks:
-                self._kill(rank)
+            if self._hosts is None:
+                self._let_go(agent)
+            else:
+                self._hosts.leave(agent)
         else:
             say(f"{what} ends the job")
             self._ending.on_request(signum)
@@ -309,6 +367,8 @@ class Cluster:
             joining = [end for end in ends if elastic.is_joining(end.rank)]
             for end in joining:
                 elastic.on_end_of_joiner(end)
+                if self._hosts is not None and not end.lost:
+                    self._hosts.on_failed_joiner(self._agents[end.rank])
             ends = [end for end in ends if end not in joining]
         if ends:
             self._note_ends_of_members(ends)
@@ -341,6 +401,9 @@ class Cluster:
             if self._ends:
                 say(f"{agent.host} was lost before it had handed over: {why}")
             return
+        if self._hosts is not None and self._hosts.on_loss(agent):
+            return
+        self._leaving.discard(agent)
         ranks = self._ranks_of(agent)
         if self._elastic is not None:
             say(f"{agent.host} is lost: {why}")

@@ -1,4 +1,4 @@
-"""Who the ranks of an elastic job are, and what they are told of it."""
+"""The ranks of an elastic job, and what they are told of each other."""
 
 import math
 import time
@@ -61,6 +61,7 @@ class Members:
         self._say = say
         self._send_to = send
         self._shown = 0
+        self._joined: list[int] = []
         self._silence = silence
         self._deadline: float | None = None
         self._is_over = False
@@ -75,7 +76,7 @@ class Members:
         """
         for rank in ranks:
             if self.is_joining(rank):
-                self._joiners.on_end(rank)
+                self._joiners.on_end(rank, failed=not why)
         self._send(self._authority.on_deaths(ranks, why=why))
         if self._is_over:
             return
@@ -106,6 +107,11 @@ class Members:
     def is_joining(self, number: int) -> bool:
         """Returns whether a process has not been let in yet."""
         return number in self._joiners.waiting
+
+    def take_joined(self) -> list[int]:
+        """Returns those that have been let in since the last call."""
+        joined, self._joined = self._joined, []
+        return joined
 
     def in_vain(self) -> frozenset[int]:
         """Returns those that wait to be let in by nobody."""
@@ -190,7 +196,7 @@ class Members:
 
     @property
     def is_changing(self) -> bool:
-        """Whether ranks wait for reports of others."""
+        """True while ranks wait for reports of others."""
         return self._deadline is not None
 
     def hear(self, rank: int, message: bytes) -> None:
@@ -210,6 +216,7 @@ class Members:
             self._say(_line(change))
             for number in change.joined:
                 self._joiners.on_join(number)
+                self._joined.append(number)
             if len(change.members) >= self._sizes.least:
                 self._too_few_until = math.inf
         self._shown = len(self.changes)

@@ -1,4 +1,4 @@
-"""What a launcher does when ranks of an elastic job end, or are to join it."""
+"""Acts of the launcher when ranks of an elastic job end, or are to join."""
 
 from collections.abc import Callable, Sequence
 
@@ -68,7 +68,7 @@ class ElasticRanks:
 
     @property
     def is_changing(self) -> bool:
-        """Whether ranks wait for each other, to go on without some."""
+        """True while ranks wait for each other, to go on without some."""
         return self._members.is_changing
 
     def to_start(self, room: int | None = None) -> tuple[int, ...]:
@@ -88,6 +88,10 @@ class ElasticRanks:
         say(f"rank {number}, which was to join, cannot start: {why}")
         self._members.on_end([number])
 
+    def take_joined(self) -> list[int]:
+        """Returns the ranks that have been let in since the last call."""
+        return self._members.take_joined()
+
     def is_joining(self, rank: int) -> bool:
         """Returns whether a rank has not been let in yet."""
         return self._members.is_joining(rank)
@@ -96,7 +100,7 @@ class ElasticRanks:
         """Takes note that a process has ended that was to join."""
         if not self._ending.begun and not self._members.in_vain():
             say(f"rank {end.rank}, which was to join, {end.describe()}")
-        self._members.on_end([end.rank])
+        self._members.on_end([end.rank], why=end.lost)
 
     def why_others_end(self, ends: Sequence[RankEnd]) -> str:
         """Returns why the others do not go on without ranks that have ended.

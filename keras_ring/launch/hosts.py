@@ -69,6 +69,20 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     return _joined(_entry(entry.strip(), "-H") for entry in text.split(","))
 
 
+def parse_discovered(text: str) -> tuple[Host, ...]:
+    """Returns the hosts that a program has told, one on each line.
+
+    Args:
+        text: String, lines such as `"node7:2"`, as `horovodrun` takes them. A
+            name without slots has one.
+
+    Raises:
+        UsageError: If a line is malformed.
+    """
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return _joined(_entry(line, "its output") for line in lines if line)
+
+
 def read_hostfile(path: str) -> tuple[Host, ...]:
     """Returns the hosts of a file, as `mpirun` and `horovodrun` take it.
 

@@ -36,6 +36,8 @@ class Patience:
         connect_timeout: Float, the time for ssh to connect.
         elastic_timeout: Float, the time for which an elastic job may have fewer
             ranks than it must have.
+        host_cooldown: Float, the time for which an elastic job leaves a host
+            alone that has failed for the first time.
     """
 
     grace_period: float = _default(time_limits.GRACE_PERIOD)
@@ -45,6 +47,7 @@ class Patience:
     host_timeout: float = _default(time_limits.HOST_TIMEOUT)
     connect_timeout: float = _default(time_limits.CONNECT_TIMEOUT)
     elastic_timeout: float = _default(time_limits.ELASTIC_TIMEOUT)
+    host_cooldown: float = _default(time_limits.HOST_COOLDOWN)
 
     @property
     def reach_timeout(self) -> float:

@@ -9,9 +9,17 @@ from keras_ring.launch.hosts import Host, HostRanks, assign_ranks, is_local
 from keras_ring.launch.job import new_key
 from keras_ring.launch.output_files import OutputFiles
 from keras_ring.launch.patience import Patience
+from keras_ring.launch.plan_elastic import (
+    check_elastic,
+    first_size,
+    least_slots,
+    max_size,
+    min_size,
+    reset_limit,
+)
 from keras_ring.launch.plan_environment import rank_environment
 from keras_ring.launch.plan_hosts import (
-    MAX_RANKS,
+    discovered_hosts,
     hosts_of_job,
     job_size,
     named_hosts,
@@ -31,7 +39,6 @@ from keras_ring.launch.rank_command import check_command
 from keras_ring.launch.remote_shell import RemoteShell
 from keras_ring.launch.request import RunRequest
 from keras_ring.launch.sharing import Machine, share_cores
-from keras_ring.launch.usage import UsageError
 from keras_ring.protocol.log_source import LogSource
 
 
@@ -84,6 +91,10 @@ class LaunchPlan:
             while it has fewer. `None` if no others are started.
         reset_limit: Integer, how often the ranks of such a job may change.
             `None` for no limit.
+        host_discovery_script: String, the program that tells the hosts of such
+            a job; `""` if they are those of `host_ranks`.
+        own_names: Tuple of names of this host, in addition to the loopback
+            names.
         patience: `Patience`, the time limits for ranks and hosts.
     """
 
@@ -114,6 +125,8 @@ class LaunchPlan:
     min_size: int | None = None
     max_size: int | None = None
     reset_limit: int | None = None
+    host_discovery_script: str = ""
+    own_names: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
 
 
@@ -134,14 +147,19 @@ def make_plan(
     Raises:
         UsageError: If any part of the request is wrong.
     """
+    check_elastic(request)
     patience = Patience.of(request.time_limits, environment)
-    hosts, shell = hosts_of_job(request, environment, patience)
+    if request.host_discovery_script:
+        hosts = discovered_hosts(request, least_slots(request), patience)
+        shell = remote_shell(request, patience)
+    else:
+        hosts, shell = hosts_of_job(request, environment, patience)
     machine = machine or Machine.here()
     asked, notes = _asked_size(request, hosts, machine)
     size = job_size(asked, hosts)
-    remote = not all(is_local(host.name, own_names) for host in hosts)
-    if is_elastic(request):
-        _check_elastic(request)
+    remote = bool(request.host_discovery_script) or not all(
+        is_local(host.name, own_names) for host in hosts
+    )
     ports = port_range(request.port_range)
     of_ranks = rank_environment(request, environment, remote=remote)
     key = new_key()
@@ -163,24 +181,17 @@ def make_plan(
         flight_directory=flights,
         timeline=timeline,
         metrics=metrics_address(request),
-        min_size=_min_size(request, size),
-        max_size=_max_size(request, size, hosts if remote else ()),
-        reset_limit=_reset_limit(request.reset_limit),
+        min_size=min_size(request, size),
+        max_size=max_size(request, size, hosts if remote else ()),
+        reset_limit=reset_limit(request),
         patience=patience,
         notes=notes,
     )
     if remote:
         host_ranks = assign_ranks(hosts, size, own_names, most=plan.max_size)
-        return _on_hosts(replace(plan, ports=ports), request, host_ranks, shell)
+        plan = replace(plan, ports=ports, own_names=tuple(own_names))
+        return _on_hosts(plan, request, host_ranks, shell)
     return _on_this_host(plan, request, machine)
-
-
-def _check_elastic(request: RunRequest) -> None:
-    if request.auto is not None:
-        raise UsageError(
-            "--elastic: a program that --auto trains on several ranks divides"
-            " its batches by their number at the start, so none may be lost"
-        )
 
 
 def _asked_size(
@@ -188,61 +199,14 @@ def _asked_size(
 ) -> tuple[int | None, tuple[str, ...]]:
     """Returns the number of ranks that is asked for, and lines about it."""
     asked = request.num_ranks
+    if asked is None and request.host_discovery_script:
+        return first_size(request, hosts), ()
     if not isinstance(asked, str):
         return asked, ()
     if hosts:
         return None, ()  # as many as they have slots
     size, why = machine.num_ranks()
     return size, (f"-np {asked}: {size} rank{'s' * (size != 1)}, {why}",)
-
-
-def _min_size(request: RunRequest, size: int) -> int | None:
-    """Returns the fewest ranks with which a job goes on."""
-    if not is_elastic(request):
-        return None
-    text = "1" if request.min_ranks is None else request.min_ranks
-    if not text.isdecimal() or not 1 <= int(text) <= size:
-        raise UsageError(
-            f"--min-np {text}: expected a number from 1 to {size}, the number"
-            " of ranks"
-        )
-    # A rank that is alone, and stays so, has no other to lose.
-    return None if size == 1 and request.max_ranks is None else int(text)
-
-
-def _max_size(
-    request: RunRequest, size: int, hosts: Sequence[Host]
-) -> int | None:
-    """Returns the number of ranks up to which others are started."""
-    text = request.max_ranks
-    if text is None:
-        return None
-    if not text.isdecimal() or not size <= int(text) <= MAX_RANKS:
-        raise UsageError(
-            f"--max-np {text}: expected a number from {size}, the number of"
-            " ranks at the start"
-        )
-    slots = sum(host.slots for host in hosts)
-    if hosts and int(text) > slots:
-        raise UsageError(
-            f"--max-np {text}: these hosts have {slots} slots together"
-        )
-    return int(text)
-
-
-def _reset_limit(text: str | None) -> int | None:
-    """Returns how often the ranks of an elastic job may change."""
-    if text is None:
-        return None
-    if not text.isdecimal():
-        raise UsageError(f"--reset-limit {text}: expected a number from 0")
-    return int(text)
-
-
-def is_elastic(request: RunRequest) -> bool:
-    """Returns whether a job is to go on without ranks that it loses."""
-    sizes = (request.min_ranks, request.max_ranks)
-    return request.elastic or any(size is not None for size in sizes)
 
 
 def _on_this_host(
@@ -281,6 +245,7 @@ def _on_hosts(
         interface=request.interface or "",
         threads=request.threads,
         bind=request.bind,
+        host_discovery_script=request.host_discovery_script or "",
     )
 
 

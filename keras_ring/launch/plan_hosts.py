@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from keras_ring.launch.allocation import allocated_hosts, step_shell
+from keras_ring.launch.host_discovery import HostDiscovery
 from keras_ring.launch.hosts import Host, parse_hosts, read_hostfile
 from keras_ring.launch.patience import Patience
 from keras_ring.launch.remote_shell import RemoteShell
@@ -91,6 +92,28 @@ def named_hosts(request: RunRequest) -> tuple[Host, ...]:
     if request.hostfile is not None:
         return read_hostfile(request.hostfile)
     return parse_hosts(request.hosts) if request.hosts is not None else ()
+
+
+def discovered_hosts(
+    request: RunRequest, slots: int, patience: Patience
+) -> tuple[Host, ...]:
+    """Returns the hosts that `--host-discovery-script` tells.
+
+    Args:
+        request: `RunRequest` of the user.
+        slots: Integer, the number of slots without which a job does not start.
+        patience: `Patience`, the time limits for hosts.
+
+    Raises:
+        UsageError: If it does not tell of enough of them in time, or there are
+            hosts by another option.
+    """
+    if named_hosts(request):
+        raise UsageError(
+            "give the hosts by -H or --hostfile, or by --host-discovery-script"
+        )
+    discovery = HostDiscovery(request.host_discovery_script or "")
+    return discovery.wait_for(slots, patience.elastic_timeout)
 
 
 def remote_shell(request: RunRequest, patience: Patience) -> RemoteShell:

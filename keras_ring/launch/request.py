@@ -49,6 +49,7 @@ class RunRequest:
         min_ranks: Value of `--min-np`, or `None`.
         max_ranks: Value of `--max-np`, or `None`.
         reset_limit: Value of `--reset-limit`, or `None`.
+        host_discovery_script: Value of `--host-discovery-script`, or `None`.
         threads: Value of `--threads`, or `None`.
         bind: Whether `--bind` was given.
         fold: Whether `--no-fold` was not given.
@@ -92,6 +93,7 @@ class RunRequest:
     min_ranks: str | None = None
     max_ranks: str | None = None
     reset_limit: str | None = None
+    host_discovery_script: str | None = None
     threads: int | None = None
     bind: bool = False
     fold: bool = True

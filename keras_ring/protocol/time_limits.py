@@ -48,6 +48,7 @@ FAILURE_GRACE = "KERAS_RING_FAILURE_GRACE"
 HOST_TIMEOUT = "KERAS_RING_HOST_TIMEOUT"
 CONNECT_TIMEOUT = "KERAS_RING_CONNECT_TIMEOUT"
 ELASTIC_TIMEOUT = "KERAS_RING_ELASTIC_TIMEOUT"
+HOST_COOLDOWN = "KERAS_RING_HOST_COOLDOWN"
 
 LIMITS: Mapping[str, TimeLimit] = {
     GRACE_PERIOD: TimeLimit(
@@ -89,6 +90,15 @@ LIMITS: Mapping[str, TimeLimit] = {
         "seconds for ssh to connect to a host, which then has as many, and"
         " at least 30, to answer; hosts have a third of them, and at least 3,"
         " to connect to each other",
+    ),
+    HOST_COOLDOWN: TimeLimit(
+        "--host-cooldown",
+        10.0,
+        0.0,
+        True,
+        "seconds for which a job of --max-np leaves a host alone that was lost,"
+        " or on which a process has failed that was to join; twice as many each"
+        " time, until one comes in",
     ),
     ELASTIC_TIMEOUT: TimeLimit(
         "--elastic-timeout",

@@ -104,9 +104,10 @@ def sums(lab, jobs, tmp_path):
 
     def start(hosts, *options, **environment):
         command = (sys.executable, str(script), str(tmp_path))
-        started = jobs.start(
-            lab.run(hosts, *options, "--", *command), **environment
-        )
+        words = ("--rsh", lab.ssh, *options, "--", *command)
+        if hosts:
+            words = ("-H", hosts, *words)
+        started = jobs.start(lab.keras_ring("run", *words), **environment)
         return Sums(started, tmp_path)
 
     return start
@@ -175,6 +176,74 @@ def test_goes_on_without_a_host_whose_agent_ends(sums, jobs, how):
         assert "kr-h1 is lost: its agent, or ssh to it, has ended" in err
         assert "lost ranks 2 and 3; 2 ranks go on" in err
     assert not jobs.wait_until_gone(5)
+
+
+def test_a_lost_host_comes_back(lab, sums):
+    options = ("--max-np", "4", "--host-cooldown", "2")
+    job = sums("kr-h0:2,kr-h1:2", *options)
+    first = job.wait_for(4)
+    lab("cut", "h1")
+    try:
+        job.wait_for(2)
+        # It is tried while it is not there.
+        time.sleep(3)
+    finally:
+        lab("heal", "h1")
+    last = job.wait_for(4, after=time.time(), seconds=60)
+    assert last[:2] == first[:2]
+    assert not set(last) & set(first[2:])
+    out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert "kr-h1 has come; it takes 2 ranks" in err
+    assert len(re.findall("rank . of 4 ended well", out)) == 4
+
+
+def test_hosts_come_and_go(sums, jobs, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("kr-h0:2\n")
+    job = sums(
+        "",
+        *("--host-discovery-script", f"cat {hosts}"),
+        *("--max-np", "5", "--host-cooldown", "1"),
+    )
+    first = job.wait_for(2)
+    # One of them cannot be reached.
+    hosts.write_text("kr-h0:2\nkr-h1:2  # new\nno-such-host\n")
+    four = job.wait_for(4)
+    assert four[:2] == first
+    # The host of rank 0 goes, and another one comes.
+    hosts.write_text("kr-h1:2\nkr-h2:3\n")
+    five = job.wait_for(5, seconds=40)
+    assert five[:2] == four[2:]
+    assert not set(first) & jobs.alive().keys()
+    # No ranks are lost for a script that fails.
+    hosts.unlink()
+    time.sleep(2.5)
+    assert job.wait_for(5, after=time.time()) == five
+    out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert len(re.findall("rank . of 5 ended well", out)) == 5
+    assert "kr-h0 is no more among the hosts" in err
+    assert "no-such-host takes no ranks for 1 s: no-such-host cannot be" in err
+    assert "--host-discovery-script failed: exit code 1" in err
+    assert err.count("--host-discovery-script failed") == 1
+
+
+def test_waits_for_hosts_at_the_start(sums, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("")
+    script = ("--host-discovery-script", f"cat {hosts}")
+    job = sums("", *script, "-np", "3", "--elastic-timeout", "30")
+    assert "there are 0 of 3 slots" in job.process.stderr.readline()
+    hosts.write_text("kr-h0:1\nkr-h1:2\n")
+    job.wait_for(3)
+    _, err = job.end()
+    assert job.process.returncode == 0, err
+    hosts.write_text("kr-h0:1\n")
+    job = sums("", *script, "-np", "3", "--elastic-timeout", "1")
+    _, err = job.process.communicate(timeout=10)
+    assert job.process.returncode == 2
+    assert "its hosts have 1 slots, and 3 are needed; none came in 1 s" in err
 
 
 def test_ends_with_too_few_ranks(lab, sums, jobs):

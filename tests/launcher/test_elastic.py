@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -307,10 +308,44 @@ def test_a_number_of_ranks_that_a_job_cannot_grow_to(text):
         make_plan(request, {"PATH": "/usr/bin"})
 
 
-def test_several_hosts_are_refused():
-    request = RunRequest(command=("true",), hosts="one:1,two:1", elastic=True)
-    with pytest.raises(UsageError, match="--elastic: only the ranks of one"):
-        make_plan(request, {"PATH": "/usr/bin"})
+def test_hosts_have_places_for_those_that_join():
+    request = RunRequest(
+        command=("true",), hosts="one:2,two:3", num_ranks=2, max_ranks="5"
+    )
+    plan = make_plan(request, {"PATH": "/usr/bin"})
+    assert [each.places for each in plan.host_ranks] == [2, 3]
+    assert [len(each.ranks) for each in plan.host_ranks] == [2, 0]
+    more = replace(request, max_ranks="6")
+    with pytest.raises(UsageError, match="--max-np 6: these hosts have 5 slot"):
+        make_plan(more, {"PATH": "/usr/bin"})
+    # Without others that join, a host without a rank is of no use.
+    plan = make_plan(replace(request, max_ranks=None), {"PATH": "/usr/bin"})
+    assert [each.places for each in plan.host_ranks] == [2]
+
+
+def test_the_numbers_of_ranks_of_a_program_that_tells_hosts():
+    request = RunRequest(
+        command=("true",), host_discovery_script="printf 'one:2\\ntwo:3\\n'"
+    )
+    environment = {"PATH": "/usr/bin"}
+    for given, first, least, most in (
+        ({}, 5, 1, 4096),
+        ({"max_ranks": "4"}, 4, 1, 4),
+        ({"max_ranks": "9", "min_ranks": "5"}, 5, 5, 9),
+        ({"num_ranks": 3, "max_ranks": "9"}, 3, 1, 9),
+        ({"num_ranks": 1}, 1, 1, 4096),
+    ):
+        plan = make_plan(replace(request, **given), environment)
+        assert (plan.size, plan.min_size, plan.max_size) == (first, least, most)
+        assert plan.host_discovery_script
+    for given, error in (
+        ({"max_ranks": "few"}, "--max-np few: expected a number"),
+        ({"min_ranks": "0"}, "--min-np 0: expected a number"),
+        ({"hosts": "three:1"}, "-H or --hostfile, or by --host-discovery"),
+        ({"auto": "1"}, "--elastic: a program that --auto"),
+    ):
+        with pytest.raises(UsageError, match=error):
+            make_plan(replace(request, **given), environment)
 
 
 @pytest.mark.parametrize("options", [{"elastic": True}, {"max_ranks": "2"}])

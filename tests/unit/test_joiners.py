@@ -18,6 +18,17 @@ def test_as_many_as_the_job_has_ranks_too_few():
     assert joiners.start(3) == (6,)
 
 
+def test_no_more_than_there_is_room_for():
+    joiners = Joiners(1, 4)
+    assert joiners.start(1, 0) == ()
+    assert joiners.start(1, 2) == (1, 2)
+    assert joiners.start(1, 2) == (3,)
+    # Those that are lost with their hosts are no failures.
+    for number in (1, 2, 3):
+        joiners.on_end(number, failed=False)
+    assert joiners.start(1, 9) == (4, 5, 6)
+
+
 def test_none_are_started_after_some_that_have_failed():
     joiners = Joiners(1, 2)
     for number in (1, 2):

@@ -193,8 +193,8 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--elastic",
         action="store_true",
-        help="go on with the ranks that are left when one was killed (on one"
-        " host; under construction)",
+        help="go on with the ranks that are left when some were killed, or a"
+        " host was lost (under construction)",
     )
     run.add_argument(
         "--min-np",
@@ -210,6 +210,13 @@ def _add_time_limits(parser: argparse.ArgumentParser) -> None:
         " ranks, as in the place of those that are lost; it implies --elastic,"
         " and the program trains in a fit over kr.data.batches or in a function"
         " of kr.elastic.run",
+    )
+    run.add_argument(
+        "--host-discovery-script",
+        metavar="COMMAND",
+        help="a program that prints the hosts of an elastic job, such as"
+        " node1:4, one on each line; it is called every second: what is new"
+        " takes ranks, and what is gone loses them",
     )
     run.add_argument(
         "--reset-limit",
@@ -389,6 +396,7 @@ def plan_of(
         min_ranks=arguments.min_np,
         max_ranks=arguments.max_np,
         reset_limit=arguments.reset_limit,
+        host_discovery_script=arguments.host_discovery_script,
         threads=arguments.threads,
         bind=arguments.bind,
         fold=arguments.fold,

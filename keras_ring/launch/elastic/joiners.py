@@ -58,7 +58,13 @@ class Joiners:
         self._waiting.remove(number)
         self._failures = 0
 
-    def on_end(self, number: int) -> None:
-        """Takes note that one has ended before it was let in."""
+    def on_end(self, number: int, *, failed: bool = True) -> None:
+        """Takes note that one has ended before it was let in.
+
+        Args:
+            number: Integer.
+            failed: Boolean, whether it has itself. Another one may be lost with
+                its host.
+        """
         self._waiting.remove(number)
-        self._failures += 1
+        self._failures += failed
