@@ -19,6 +19,7 @@ from keras_ring.launch.elastic.messages import (
     decode_report,
     encode_end,
     encode_next,
+    encode_over,
     encode_report,
     encode_waiting,
 )
@@ -131,6 +132,28 @@ def test_a_death_that_nobody_has_noticed_changes_nothing():
     authority = Authority(range(3))
     assert authority.on_deaths([2]) == {}
     assert authority.members == (0, 1, 2)
+
+
+def test_those_that_cannot_see_it_are_told_that_a_generation_is_over():
+    authority = Authority(range(5))
+    authority.on_report(3, _report(0, 3))
+    waits = dataclasses.replace(_report(0, 4), stand=Stand.ADMITS)
+    authority.on_report(4, waits)
+    # Who has left the generation need not be told. Who is between two steps
+    # waits for the lost ones.
+    assert authority.on_deaths([1, 2], why="their host is gone") == {
+        member: encode_over(0, "their host is gone") for member in (0, 4)
+    }
+    authority.on_report(4, _report(0, 4))
+    messages = authority.on_report(0, _report(0, 0))
+    assert messages.keys() == {0, 3, 4}
+    # Those that wait to come in are nobody's loss.
+    joins = dataclasses.replace(_report(0, 5), stand=Stand.JOINS)
+    authority.on_report(5, joins)
+    assert authority.on_deaths([5], why="its host is gone") == {}
+    # A job that is over has no generation.
+    authority.end("enough")
+    assert authority.on_deaths([3], why="its host is gone") == {}
 
 
 def test_who_lives_is_never_left_out():
