@@ -52,7 +52,9 @@ class SocketMembership final : public Membership {
  public:
   explicit SocketMembership(int fd) : fd_(fd) {}
 
-  ~SocketMembership() override {
+  ~SocketMembership() override { Stop(); }
+
+  void Stop() override {
     if (!thread_.joinable()) return;
     const uint64_t one = 1;
     (void)!write(stop_.fd(), &one, sizeof(one));

@@ -102,10 +102,11 @@ class Membership {
  public:
   virtual ~Membership() = default;
   // Begins to read what the launcher says. To be called once, before all else.
-  // `on_over` is called by another thread, until the destructor, and must not
-  // block.
+  // `on_over` is called by another thread, until Stop, and must not block.
   using OnOver = std::function<void(const GenerationOver& over)>;
   virtual Status Watch(OnOver on_over) = 0;
+  // Ends that: another one may read the same descriptor then.
+  virtual void Stop() = 0;
   virtual Status Send(const MemberReport& report) = 0;
   // Waits for the answer to the last report. kCancelled once `stopped` returns
   // true, which is asked every now and then; kUnavailable if the job ends.

@@ -494,15 +494,26 @@ void ElasticJob::BreakIfOver() {
   Status cause;
   {
     MutexLock lock(mutex_);
-    // If it has not begun yet, Resume asks.
-    if (!over_ || state_ != State::kRunning ||
-        static_cast<uint64_t>(options_.generation) != over_->generation) {
-      return;
+    if (!over_) return;
+    const auto generation = static_cast<int64_t>(over_->generation);
+    // If it has not begun yet, Meet and Resume ask.
+    if (meeting_ != nullptr && generation == meeting_generation_) {
+      sets = meeting_;
+    } else if (state_ == State::kRunning && generation == options_.generation) {
+      sets = sets_;
     }
-    sets = sets_;
     cause = UnavailableError(over_->reason);
   }
-  sets->job()->Break(cause);
+  if (sets != nullptr) sets->job()->Break(cause);
+}
+
+void ElasticJob::Meet(std::shared_ptr<ProcessSets> sets, int64_t generation) {
+  {
+    MutexLock lock(mutex_);
+    meeting_ = std::move(sets);
+    meeting_generation_ = generation;
+  }
+  BreakIfOver();
 }
 
 bool ElasticJob::IsWaiting() const {
@@ -580,7 +591,7 @@ Status ElasticJob::GoOn(Status cause) {
   std::optional<Deadline> limit;
   for (int tries = 0;; ++tries) {
     FireEnded();
-    KR_ASSIGN_OR_RETURN(const Socket listener, parts_.listen(address));
+    KR_ASSIGN_OR_RETURN(Socket listener, parts_.listen(address));
     KR_ASSIGN_OR_RETURN(
         const NextGeneration next,
         AskLauncher(listener, address, options, cause, admitted));
@@ -593,12 +604,15 @@ Status ElasticJob::GoOn(Status cause) {
     options.generation = static_cast<int64_t>(next.generation);
     options.rendezvous_host = next.host;
     options.rendezvous_port = next.port;
-    options.rendezvous_fd = next.rank == 0 ? listener.fd() : -1;
+    // Another rank listens anew, once it knows the address of rank 0.
+    if (next.rank != 0) listener.Close();
+    options.rendezvous_fd = listener.fd();
     options.start_timeout = StartLimit(parts_.options, options.size, tries);
     Result<std::shared_ptr<ProcessSets>> started = StartGeneration(options);
     Status shared = started.status();
     std::vector<std::map<std::string, std::string>> told;
     if (started.ok()) {
+      Meet(*started, options.generation);
       Runtime& runtime = *(*started)->job();
       auto of_all = TellOthers(runtime, options.generation);
       shared = of_all.status();
@@ -607,6 +621,7 @@ Status ElasticJob::GoOn(Status cause) {
       if (!shared.ok()) {
         (*started)->Shutdown("");
         MutexLock lock(mutex_);
+        meeting_ = nullptr;
         broken_ = OkStatus();  // which is what has just been handled
       }
     }
@@ -617,6 +632,7 @@ Status ElasticJob::GoOn(Status cause) {
         options_ = options;
         members_[options.generation] = next.members;
         told_[options.generation] = std::move(told);
+        meeting_ = nullptr;
         if (told_.size() > kMostTold) told_.erase(told_.begin());
       }
       parts_.publish(*started);
@@ -907,6 +923,7 @@ void ElasticJob::Shutdown(const std::string& reason) {
   }
   changed_.NotifyAll();
   if (thread_.joinable()) thread_.join();
+  membership_->Stop();
   const std::shared_ptr<ProcessSets> last = sets();
   if (last != nullptr) last->Shutdown(reason);
   EndAll(UnavailableError("this rank has shut down"));

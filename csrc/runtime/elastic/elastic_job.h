@@ -186,6 +186,9 @@ class ElasticJob {
   // Tells the others what there is to tell; returns what all have told.
   Result<std::vector<std::map<std::string, std::string>>> TellOthers(
       Runtime& runtime, int64_t generation) KR_EXCLUDES(mutex_);
+  // The ranks of a generation have connected, and tell each other things.
+  void Meet(std::shared_ptr<ProcessSets> sets, int64_t generation)
+      KR_EXCLUDES(mutex_);
   void Resume(std::shared_ptr<ProcessSets> sets) KR_EXCLUDES(mutex_);
   void EndAll(const Status& status) KR_EXCLUDES(mutex_);
   // Ends what `kr-elastic` was left to end.
@@ -200,6 +203,9 @@ class ElasticJob {
   // By generation: the members, by their ranks in it.
   std::map<int64_t, std::vector<int32_t>> members_ KR_GUARDED_BY(mutex_);
   std::shared_ptr<ProcessSets> sets_ KR_GUARDED_BY(mutex_);
+  // That of the next generation; null: its ranks have not met.
+  std::shared_ptr<ProcessSets> meeting_ KR_GUARDED_BY(mutex_);
+  int64_t meeting_generation_ KR_GUARDED_BY(mutex_) = 0;
   Status broken_ KR_GUARDED_BY(mutex_);  // why the generation has ended
   // What the launcher has said last of a generation that is over.
   std::optional<GenerationOver> over_ KR_GUARDED_BY(mutex_);

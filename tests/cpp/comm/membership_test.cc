@@ -215,6 +215,14 @@ TEST_F(MembershipTest, HearsThatAGenerationIsOver) {
   EXPECT_EQ(Await()->generation, ANext().generation);
 }
 
+TEST_F(MembershipTest, LeavesWhatComesLaterToAnotherOne) {
+  membership_->Stop();
+  Tell(EncodeNext(ANext()));
+  membership_ = std::move(OpenMembership(rank_.fd())).value();
+  ASSERT_TRUE(membership_->Watch([](const GenerationOver&) {}).ok());
+  EXPECT_EQ(Await()->generation, ANext().generation);
+}
+
 TEST_F(MembershipTest, RefusesAMessageThatIsTooLong) {
   Tell(std::string((64 << 10) + 1, 'x'));
   EXPECT_EQ(Await().status().code(), StatusCode::kInternal);
