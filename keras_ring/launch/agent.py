@@ -74,6 +74,8 @@ class Agent:
         self._heard = self._clock.now()
         self._next_pulse = 0.0
         self._closed = False
+        # Whether nobody takes the output of the launcher.
+        self._held = False
         self._final_messages: Iterator[bytes] | None = None
         answer_later = LateAnswers(self._events, self._sink.put).answer_later
         network = HostNetwork(hello, self._say, answer_later)
@@ -86,6 +88,7 @@ class Agent:
         )
         self._verbs: dict[str, Callable[[Frame], None]] = {
             "alive": self._answer_pulse,
+            "hold": self._hold,
             "close": self._close,
             **network.verbs,
             **self._ranks.verbs,
@@ -146,7 +149,7 @@ class Agent:
     def _arm(self) -> None:
         """Registers the events to wait for now."""
         # Ranks that print more than the launcher takes have to wait.
-        self._ranks.listen(not self._sink.full)
+        self._ranks.listen(not self._sink.full and not self._held)
         sink = self._sink
         if not sink.always_ready:
             self._events.want_to_write(
@@ -186,8 +189,14 @@ class Agent:
     def _answer_pulse(self, frame: Frame) -> None:
         self._next_pulse = 0.0
 
+    def _hold(self, frame: Frame) -> None:
+        """Reads the ranks' output no more, or again."""
+        self._held = frame.fields["held"]
+
     def _close(self, frame: Frame) -> None:
         """Ends the ranks, and begins to send the files that they left."""
+        if self._closed or self._final_messages is not None:
+            return  # it has been told so before
         leftover = self._ranks.end()
         results = self._ranks.results()
         results.send_files(self._say)

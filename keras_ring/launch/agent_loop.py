@@ -40,6 +40,9 @@ class AgentLoop:
             text.
         silence: Float, seconds without a sign of life after which an agent is
             lost.
+        hold_ranks: Boolean, whether agents are told to read their ranks no
+            more, while nobody takes the output. Otherwise they are not read
+            themselves, so that nothing comes from them.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class AgentLoop:
         on_deaf: Callable[[], None],
         log_format: LogFormat | None = None,
         silence: float = Patience.host_timeout,
+        hold_ranks: bool = False,
     ) -> None:
         self.agents: list[AgentConnection] = []
         self.verbs: dict[str, Callable[[AgentConnection, Frame], None]] = {
@@ -64,13 +68,14 @@ class AgentLoop:
         self._events = EventLoop()
         self._pipe = SignalPipe()
         self._silence = silence
+        self._hold_ranks = hold_ranks
         self._clock = RunningClock(PULSE)
         # No agent can be silent for too long before this time.
         self._next_look = 0.0
         # Agents whose pipe has not taken all bytes.
         self._unsent: deque[AgentConnection] = deque()
-        # Whether agents are not read, because nobody takes their output.
-        self._held = False
+        self.held = False
+        """Whether output waits that nobody takes, so that no more is read."""
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False
@@ -111,7 +116,7 @@ class AgentLoop:
         agent.heard = self._clock.now()
         agent.on_unsent = self._unsent.append
         self.agents.append(agent)
-        if not self._held:
+        if not self._is_deaf:
             self._listen(agent)
         self._events.add(agent.stderr, self._hear_errors, agent)
 
@@ -147,7 +152,7 @@ class AgentLoop:
     def _arm(self) -> None:
         """Registers the events to wait for now."""
         full = not self.urgent and any(sink.full for sink in self._sinks)
-        if full != self._held:
+        if full != self.held:
             self._hold(full)
         while self._unsent:
             self._arm_pipe(self._unsent.popleft())
@@ -162,7 +167,10 @@ class AgentLoop:
 
         This holds up ranks that print more than the reader takes.
         """
-        self._held = held
+        self.held = held
+        if self._hold_ranks:
+            self.say("hold", held=held)
+            return
         for agent in self.agents:
             if agent.ended:
                 continue
@@ -171,6 +179,11 @@ class AgentLoop:
             else:
                 self._listen(agent)
         self._begin_anew()
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether agents are not read."""
+        return self.held and not self._hold_ranks
 
     def _listen(self, agent: AgentConnection) -> None:
         self._events.add(agent.stdout, self._hear, agent)
@@ -220,7 +233,10 @@ class AgentLoop:
         return f"{text}: {said}" if said else text
 
     def _hear_errors(self, agent: AgentConnection) -> None:
-        lines = agent.read_errors()
+        try:
+            lines = agent.read_errors()
+        except BlockingIOError:
+            return  # they have been read since it was told that there are some
         if lines is None:
             self._events.remove(agent.stderr)
             return
@@ -257,7 +273,7 @@ class AgentLoop:
         now = self._clock.now()
         # An agent that speaks meanwhile is due later; none is due earlier.
         self._next_look = now + self._silence
-        for agent in [] if self._held else self._watched():
+        for agent in [] if self._is_deaf else self._watched():
             due = agent.heard + self._silence
             if now < due:
                 self._next_look = min(self._next_look, due)
