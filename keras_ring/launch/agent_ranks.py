@@ -71,6 +71,7 @@ class AgentRanks:
         self._sockets = MemberSockets(
             events, lambda rank, message: say("member", message, rank=rank)
         )
+        self._elastic = False
         # By which a rank is started, now or later.
         self._command: Sequence[str] = ()
         self._of_ranks: Mapping[str, str] = {}
@@ -141,6 +142,7 @@ class AgentRanks:
         """Returns the files that the ranks have left for the launcher."""
         return agent_results.Results(
             ranks=tuple(self._ranks),
+            elastic=self._elastic,
             flights=self._flights(),
             files=None if self._job is None else self._job.directory / "files",
             timeline=self._timeline,
@@ -228,11 +230,12 @@ class AgentRanks:
             (directory / name).write_bytes(data)
         self._command = with_files(self._hello["command"], directory)
         self._of_ranks, self._cpus = environment, share.cpus
+        self._elastic = told["elastic"]
         for rank in ranks:
-            self._start_rank(self._job, rank, elastic=told["elastic"])
+            self._start_rank(self._job, rank)
 
     def _start_rank(
-        self, of: job.Job, rank: int, *, elastic: bool, joins: bool = False
+        self, of: job.Job, rank: int, *, joins: bool = False
     ) -> None:
         taken = set(self._places.values())
         place = next(each for each in itertools.count() if each not in taken)
@@ -240,11 +243,11 @@ class AgentRanks:
             rank,
             self._command,
             self._of_ranks,
-            membership_fd=self._sockets.open(rank) if elastic else None,
+            membership_fd=self._sockets.open(rank) if self._elastic else None,
             joins=joins,
             cpus=self._cpus[place % len(self._cpus)] if self._cpus else (),
         )
-        if elastic:
+        if self._elastic:
             self._sockets.watch(rank)
         self._say("started", rank=rank, pid=process.pid)
         self._places[rank] = place
@@ -260,9 +263,10 @@ class AgentRanks:
         """Starts a process that joins the job."""
         rank = frame.fields["rank"]
         if self._job is None:
+            self._say("cannot_join", rank=rank, why="its agent has no job")
             return
         try:
-            self._start_rank(self._job, rank, elastic=True, joins=True)
+            self._start_rank(self._job, rank, joins=True)
         except OSError as error:
             self._sockets.disconnect(rank)
             self._say("cannot_join", rank=rank, why=str(error))
@@ -273,7 +277,9 @@ class AgentRanks:
 
     def _kill(self, frame: Frame) -> None:
         """Kills what is left of a rank, which may have ended itself."""
-        self._processes[frame.fields["rank"]].kill()
+        process = self._processes.get(frame.fields["rank"])
+        if process is not None:
+            process.kill()
 
     def _pages(self, frame: Frame) -> None:
         """Sends the status pages of the ranks of this host."""
@@ -310,6 +316,7 @@ class AgentRanks:
         if not data:
             del self._streams[fd]
             self._events.remove(fd)
+            self._close_if_over(self._processes[rank])
 
     def _drain(self) -> None:
         """Reads the output that is left in the pipes of the dead ranks."""
@@ -341,3 +348,10 @@ class AgentRanks:
             started=self._job.started(process.rank),
             ended_first=process.ended_first,
         )
+        self._close_if_over(process)
+
+    def _close_if_over(self, process: RankProcess) -> None:
+        """Closes the files of an ended rank: a job may lose hundreds."""
+        open_ranks = {rank for rank, _ in self._streams.values()}
+        if process not in self._running and process.rank not in open_ranks:
+            process.close()

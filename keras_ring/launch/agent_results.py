@@ -15,6 +15,7 @@ class Results:
 
     Args:
         ranks: Tuple of integers, the ranks.
+        elastic: Boolean, whether ranks may have had other numbers as well.
         flights: Path of the directory of their flight records, or `None`.
         files: Path of the directory of their functions' results. `None` if the
             ranks were not started.
@@ -23,6 +24,7 @@ class Results:
     """
 
     ranks: tuple[int, ...]
+    elastic: bool
     flights: Path | None
     files: Path | None
     timeline: Path | None
@@ -32,7 +34,7 @@ class Results:
         if self.files is None:
             return
         if self.flights is not None:
-            for rank in self.ranks:
+            for rank in ("*",) if self.elastic else self.ranks:
                 # The pattern includes the records of its process sets.
                 name = f"flight.{rank}.*json"
                 _send_matching(say, "flight", self.flights, name)
