@@ -37,6 +37,13 @@ from keras_ring.protocol.job_id import job_id
 # Seconds more than the agent of an elastic job waits for a sign of life: the
 # ranks that others go on without have ended by then. Pulses take the first.
 _FENCE = 2.0
+# Hosts of --host-discovery-script for which there are descriptors, and further
+# ranks with files of output.
+_DISCOVERED = 64
+# Seconds between the signal to an agent of an elastic job, and the decision
+# whether it was meant for its host or for the job.
+_ASKING_TIME = 1.0
+_LET_GO = "with its host, which takes no more ranks"
 # Seconds without a message of an agent that sends the files of its ranks.
 _CLOSING_SILENCE = 10.0
 
@@ -79,6 +86,10 @@ class Cluster:
         self._rendezvous = ""
         # Agents whose hosts take no more ranks.
         self._leaving: set[AgentConnection] = set()
+        # Agents that have got a signal, by the number of that, and when it is
+        # decided what that means.
+        self._asked: dict[AgentConnection, signal.Signals] = {}
+        self._decides_at: float | None = None
         self._streams: dict[tuple[int, str], RankStream] = {}
         self._pids: dict[int, int] = {}
         self._ends: dict[int, RankEnd] = {}
@@ -96,6 +107,7 @@ class Cluster:
             log_format=self._screen.format,
             silence=plan.patience.host_timeout
             + (0.0 if self._elastic is None else _FENCE),
+            hold_ranks=self._elastic is not None,
         )
         self._show = show
         self._pages = HostPages(lambda: tuple(self._loop.agents))
@@ -148,7 +160,7 @@ class Cluster:
                 self._plan,
                 self._loop,
                 wanted=self._wanted_hosts(),
-                first=self._first_agent,
+                meet=self._meeting_place,
                 begin=self._begin,
                 let_go=self._let_go,
             )
@@ -178,6 +190,8 @@ class Cluster:
             timeline=self._parts and self._parts.token,
             elastic=self._elastic is not None,
         )
+        if self._loop.held:
+            agent.say("hold", held=True)
         for rank in agent.host_ranks.ranks:
             self._agents[rank] = agent
             self._alive.add(rank)
@@ -194,17 +208,30 @@ class Cluster:
         self._watchers.enter_context(discovery)
         return lambda: discovery.hosts
 
-    def _first_agent(self) -> AgentConnection | None:
-        """Returns the agent of the rank that has been there for longest."""
-        return self._agents[min(self._alive)] if self._alive else None
+    def _meeting_place(self) -> tuple[AgentConnection, str] | None:
+        """Returns the agent, and the address, by which others are to come in.
+
+        They are those of the rank that has been there for longest.
+        """
+        there = self._alive - set(
+            self._elastic.joining if self._elastic else ()
+        )
+        if self._elastic is None or not there:
+            return None
+        rank = min(there)
+        address = self._elastic.address_of(rank)
+        if not address and rank == 0:
+            address = self._rendezvous.rpartition(":")[0].strip("[]")
+        return self._agents[rank], address
 
     def _step(self) -> None:
         elastic = self._elastic
         deadlines = [self._ending.deadline, self._screen.deadline]
         if elastic is not None:
             deadlines.append(elastic.deadline)
-        if self._hosts is not None:
+        if self._hosts is not None and not self._ending.begun:
             deadlines.append(self._hosts.deadline)
+        deadlines.append(self._decides_at)
         times = [each for each in deadlines if each is not None]
         # While the job ends, or its ranks wait for each other, do not wait for
         # a slow reader.
@@ -213,6 +240,7 @@ class Cluster:
         )
         self._loop.step(min(times, default=None))
         self._ending.follow()
+        self._decide_asked()
         if elastic is not None:
             elastic.follow()
         if elastic is not None and self._hosts is not None:
@@ -288,6 +316,7 @@ class Cluster:
     def _on_problem(self, agent: AgentConnection, frame: Frame) -> None:
         text = f"{agent.host}: {frame.fields['text']}"
         if self._hosts is not None and self._hosts.on_problem(agent, text):
+            self._note_loss(agent, text)
             return
         if self._running:
             raise HostsError(text)
@@ -297,24 +326,39 @@ class Cluster:
         self._pids[frame.fields["rank"]] = frame.fields["pid"]
 
     def _on_asked(self, agent: AgentConnection, frame: Frame) -> None:
-        """Ends the job because an agent has got a signal.
+        """Takes note that an agent has got a signal.
 
-        A scheduler sends the signal to all agents; only the first one counts.
+        A scheduler that ends the job sends it to all agents; what takes a host
+        away, to one.
         """
         if not self._running or self._ending.begun:
             return
-        signum = signal.Signals(frame.fields["number"])
-        what = f"{agent.host}: {signum.name} to its agent"
-        ranks = self._ranks_of(agent)
-        if self._elastic is not None and self._elastic.goes_on_without(ranks):
-            say(f"{what} ends its ranks")
+        self._asked[agent] = signal.Signals(frame.fields["number"])
+        if self._decides_at is None:
+            pause = 0.0 if self._elastic is None else _ASKING_TIME
+            self._decides_at = time.monotonic() + pause
+        self._decide_asked()
+
+    def _decide_asked(self) -> None:
+        """Ends the job, or the ranks of the hosts whose agents got a signal."""
+        if self._decides_at is None or time.monotonic() < self._decides_at:
+            return
+        asked, self._asked, self._decides_at = self._asked, {}, None
+        if self._ending.begun:
+            return
+        going = {*asked, *self._leaving}
+        ranks = [rank for agent in going for rank in self._ranks_of(agent)]
+        if self._elastic is None or not self._elastic.goes_on_without(ranks):
+            agent, signum = next(iter(asked.items()))
+            say(f"{agent.host}: {signum.name} to its agent ends the job")
+            self._ending.on_request(signum)
+            return
+        for agent, signum in asked.items():
+            say(f"{agent.host}: {signum.name} to its agent ends its ranks")
             if self._hosts is None:
                 self._let_go(agent)
             else:
                 self._hosts.leave(agent)
-        else:
-            say(f"{what} ends the job")
-            self._ending.on_request(signum)
 
     def _on_member(self, agent: AgentConnection, frame: Frame) -> None:
         """Takes note of what a rank of an elastic job has said."""
@@ -324,6 +368,8 @@ class Cluster:
     def _on_cannot_join(self, agent: AgentConnection, frame: Frame) -> None:
         number = frame.fields["rank"]
         self._alive.discard(number)
+        if self._hosts is not None:
+            self._hosts.on_failed_joiner(agent)
         if self._elastic is not None:
             self._elastic.on_failed_start(
                 number, f"{agent.host}: {frame.fields['why']}"
@@ -340,6 +386,9 @@ class Cluster:
             )
         if frame.payload:
             stream.feed(frame.payload)
+        else:
+            stream.finish()
+            del self._streams[rank, name]
 
     def _on_ended(self, agent: AgentConnection, frame: Frame) -> None:
         told = frame.fields
@@ -355,6 +404,7 @@ class Cluster:
                     stopped=self._ending.begun and not told["ended_first"],
                     killed=self._ending.killed,
                     host=agent.host,
+                    lost=_LET_GO if agent in self._leaving else "",
                 )
             ]
         )
@@ -401,12 +451,16 @@ class Cluster:
             if self._ends:
                 say(f"{agent.host} was lost before it had handed over: {why}")
             return
-        if self._hosts is not None and self._hosts.on_loss(agent):
+        if self._hosts is not None and self._hosts.on_loss(agent, why):
             return
-        self._leaving.discard(agent)
-        ranks = self._ranks_of(agent)
         if self._elastic is not None:
             say(f"{agent.host} is lost: {why}")
+        self._note_loss(agent, why)
+
+    def _note_loss(self, agent: AgentConnection, why: str) -> None:
+        """Records the end of the ranks of a host that takes no more."""
+        self._leaving.discard(agent)
+        self._asked.pop(agent, None)
         self._note_ends(
             [
                 RankEnd(
@@ -418,7 +472,7 @@ class Cluster:
                     host=agent.host,
                     lost=f"with its host: {why}",
                 )
-                for rank in ranks
+                for rank in self._ranks_of(agent)
             ]
         )
 
@@ -498,12 +552,14 @@ def run_plan(plan: LaunchPlan) -> JobEnd:
             open as many files as it needs.
     """
     tidy(status_directory(plan.environment))
-    kept = plan.size if plan.output.directory else 0
+    hosts, most = len(plan.host_ranks), max(plan.size, plan.max_size or 0)
+    if plan.host_discovery_script:
+        # Of those that it will tell, nobody knows the number.
+        hosts, most = max(hosts, _DISCOVERED), plan.size + _DISCOVERED
+    kept = most if plan.output.directory else 0
     ranks = 0 if plan.host_ranks else plan.size
     with (
-        open_files.room(
-            ranks=ranks, hosts=len(plan.host_ranks), kept_ranks=kept
-        ) as before,
+        open_files.room(ranks=ranks, hosts=hosts, kept_ranks=kept) as before,
         serving(plan.metrics, os.environ) as show,
         timelines.recorded(plan.timeline) as parts,
     ):

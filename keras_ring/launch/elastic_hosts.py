@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from keras_ring.launch.agent_connection import AgentConnection
 from keras_ring.launch.agent_loop import AgentLoop
@@ -15,6 +16,7 @@ from keras_ring.launch.preflight import (
     differences,
     start_agent_on,
     time_to_start,
+    too_few_ports,
     why_ended,
 )
 from keras_ring.launch.usage import say
@@ -33,6 +35,14 @@ class _Cooling:
     failures: int = 0
 
 
+class _Trying(NamedTuple):
+    """A new agent, and one that it tries to reach."""
+
+    agent: AgentConnection
+    server: AgentConnection
+    address: str  # "": any of its addresses
+
+
 class ElasticHosts:
     """The hosts of an elastic job, which may change.
 
@@ -44,7 +54,8 @@ class ElasticHosts:
         plan: `LaunchPlan` of the job.
         loop: `AgentLoop`, with the agents of the hosts that are used at first.
         wanted: Function that returns the hosts that there are.
-        first: Function that returns the agent of a host that others must reach.
+        meet: Function that returns the agent of a host that others must reach,
+            and the address at which they must; `""` if any will do.
         begin: Function that tells an agent what it needs to start ranks.
         let_go: Function called with an agent whose host is not wanted any more;
             it ends its ranks.
@@ -56,21 +67,21 @@ class ElasticHosts:
         loop: AgentLoop,
         *,
         wanted: Callable[[], Sequence[Host]],
-        first: Callable[[], AgentConnection | None],
+        meet: Callable[[], tuple[AgentConnection, str] | None],
         begin: Callable[[AgentConnection], None],
         let_go: Callable[[AgentConnection], None],
     ) -> None:
         self._plan = plan
         self._loop = loop
         self._wanted = wanted
-        self._first = first
+        self._meet = meet
         self._begin = begin
         self._let_go = let_go
         self._used = {agent.host: agent for agent in loop.agents}
         # Until when each is to be ready.
         self._starting: dict[AgentConnection, float] = {}
-        # The one that tries to reach the other one.
-        self._trying: tuple[AgentConnection, AgentConnection] | None = None
+        # The one that tries to reach the other one, at an address.
+        self._trying: _Trying | None = None
         self._cooling: dict[str, _Cooling] = {}
         self._gone: list[AgentConnection] = []
         self._next_look = 0.0
@@ -95,7 +106,7 @@ class ElasticHosts:
     def follow(self) -> None:
         """Starts agents, and ends them. Call it whenever something happened."""
         closed = (each for each in self._loop.agents if each.closed)
-        for agent in {*self._gone, *(each for each in closed if each.ended)}:
+        for agent in {*self._gone, *closed}:
             self._loop.remove(agent)
         self._gone.clear()
         now = time.monotonic()
@@ -119,6 +130,7 @@ class ElasticHosts:
 
     def leave(self, agent: AgentConnection) -> None:
         """Uses a host no more, which has not failed."""
+        self._forget_server(agent)
         if self._used.get(agent.host) is agent:
             del self._used[agent.host]
             self._cool(agent.host)
@@ -130,18 +142,27 @@ class ElasticHosts:
 
     def on_failed_joiner(self, agent: AgentConnection) -> None:
         """Takes note that a process has failed that was to join."""
-        self._cool(agent.host)
+        # Several of a host fail for one reason.
+        if time.monotonic() >= self._of(agent.host).until:
+            self._cool(agent.host)
 
-    def on_loss(self, agent: AgentConnection) -> bool:
-        """Takes note that an agent has ended.
+    def on_loss(self, agent: AgentConnection, why: str) -> bool:
+        """Takes note that an agent has ended, or is silent.
+
+        Args:
+            agent: `AgentConnection`.
+            why: String, how it was lost.
 
         Returns:
             Boolean, whether it was about to start, or had failed before.
         """
         if agent in self._gone:
             return True
+        self._forget_server(agent)
         if agent in self._starting:
-            self._fail(agent, why_ended(agent, self._plan.shell))
+            if agent.wait(0.1) is not None:
+                why = why_ended(agent, self._plan.shell)
+            self._fail(agent, why)
             return True
         if self._used.get(agent.host) is agent:
             del self._used[agent.host]
@@ -189,41 +210,52 @@ class ElasticHosts:
     def _try_next(self) -> None:
         """Lets one that has started reach a host of the job."""
         if self._trying is not None:
-            agent, server = self._trying
+            agent, server, address = self._trying
             addresses = server.serving.get("addresses", ())
             tried = {each: agent.reached.get(each) for each in addresses}
             if not tried or None in tried.values():
                 return
             self._stop_trying()
-            if any(tried.values()):
+            wanted = [address] if address in tried else list(tried)
+            if any(tried[each] for each in wanted):
                 self._accept(agent)
             else:
-                where = " or ".join(addresses)
+                where = " or ".join(wanted)
                 self._fail(agent, f"it does not reach {server.host} at {where}")
         for agent in list(self._starting):
             if not agent.facts:
                 continue
-            server_or_none = self._first()
-            if server_or_none is None:
+            meeting = self._meet()
+            if meeting is None:
                 return
-            problem = agent.facts.get("problem")
-            lines = differences([server_or_none, agent])
-            if lines := [problem, *lines] if problem else lines:
+            if lines := self._lacks(agent, meeting[0]):
                 self._fail(agent, "; ".join(lines))
                 continue
-            server_or_none.serving.clear()
-            self._trying = agent, server_or_none
-            server_or_none.say("serve", token=secrets.token_hex(16))
+            self._trying = _Trying(agent, *meeting)
+            self._trying.server.serving.clear()
+            self._trying.server.say("serve", token=secrets.token_hex(16))
             return
 
+    def _lacks(
+        self, agent: AgentConnection, other: AgentConnection
+    ) -> list[str]:
+        """Returns what a host lacks to be like another one, line by line."""
+        lines = differences([other, agent])
+        if ports := too_few_ports(agent, self._plan):
+            lines.insert(0, ports)
+        if problem := agent.facts.get("problem"):
+            lines.insert(0, problem)
+        return lines
+
     def _on_serving(self, agent: AgentConnection, frame: Frame) -> None:
-        if self._trying is None or self._trying[1] is not agent:
+        if self._trying is None or self._trying.server is not agent:
             return
-        trying = self._trying[0]
+        trying = self._trying.agent
         if problem := frame.fields.get("problem"):
             self._fail(trying, f"{agent.host}: {problem}")
             return
         agent.serving.update(frame.fields)
+        trying.reached.clear()
         trying.say(
             "reach",
             addresses=frame.fields["addresses"],
@@ -232,7 +264,12 @@ class ElasticHosts:
 
     def _stop_trying(self) -> None:
         if self._trying is not None:
-            self._trying[1].say("stop_serving")
+            self._trying.server.say("stop_serving")
+            self._trying = None
+
+    def _forget_server(self, agent: AgentConnection) -> None:
+        """Tries another one, if this one is to be reached."""
+        if self._trying is not None and self._trying.server is agent:
             self._trying = None
 
     def _accept(self, agent: AgentConnection) -> None:
@@ -242,7 +279,7 @@ class ElasticHosts:
         self._begin(agent)
 
     def _fail(self, agent: AgentConnection, why: str) -> None:
-        if self._trying is not None and self._trying[0] is agent:
+        if self._trying is not None and self._trying.agent is agent:
             self._stop_trying()
         self._starting.pop(agent, None)
         self._gone.append(agent)

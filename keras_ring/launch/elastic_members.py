@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from keras_ring.launch.elastic.authority import Authority, Change
 from keras_ring.launch.elastic.joiners import Joiners
-from keras_ring.launch.elastic.messages import MessageError, decode_report
+from keras_ring.launch.elastic.messages import (
+    MessageError,
+    Stand,
+    decode_report,
+)
 from keras_ring.observe.words import rank_names
 
 # Seconds that a busy machine may delay the launcher.
@@ -62,6 +66,7 @@ class Members:
         self._send_to = send
         self._shown = 0
         self._joined: list[int] = []
+        self._addresses: dict[int, str] = {}
         self._silence = silence
         self._deadline: float | None = None
         self._is_over = False
@@ -112,6 +117,15 @@ class Members:
         """Returns those that have been let in since the last call."""
         joined, self._joined = self._joined, []
         return joined
+
+    @property
+    def joining(self) -> frozenset[int]:
+        """The processes that have not been let in yet."""
+        return self._joiners.waiting
+
+    def address_of(self, rank: int) -> str:
+        """Returns where a rank would serve the store; `""` if unknown."""
+        return self._addresses.get(rank, "")
 
     def in_vain(self) -> frozenset[int]:
         """Returns those that wait to be let in by nobody."""
@@ -206,6 +220,8 @@ class Members:
         except MessageError as error:
             self._say(f"rank {rank} has sent {error}")
             return
+        if report.stand != Stand.JOINS:
+            self._addresses[rank] = report.host
         self._send(self._authority.on_report(rank, report))
 
     def _send(self, messages: dict[int, bytes]) -> None:

@@ -58,7 +58,11 @@ class ElasticRanks:
             timeout=plan.patience.elastic_timeout,
             resets=plan.reset_limit,
         )
-        members = Members(sizes, say=say, send=send, silence=_SILENCE)
+        silence = _SILENCE
+        if plan.host_ranks:
+            # A network may stand still for as long as that.
+            silence = max(silence, plan.patience.host_timeout + _SILENCE)
+        members = Members(sizes, say=say, send=send, silence=silence)
         return cls(members, ending, kill)
 
     @property
@@ -70,6 +74,15 @@ class ElasticRanks:
     def is_changing(self) -> bool:
         """True while ranks wait for each other, to go on without some."""
         return self._members.is_changing
+
+    @property
+    def joining(self) -> frozenset[int]:
+        """The ranks that have not been let in yet."""
+        return self._members.joining
+
+    def address_of(self, rank: int) -> str:
+        """Returns where a rank would meet others; `""` if it has not said."""
+        return self._members.address_of(rank)
 
     def to_start(self, room: int | None = None) -> tuple[int, ...]:
         """Returns the numbers of processes to start that join the job.
@@ -98,7 +111,7 @@ class ElasticRanks:
 
     def on_end_of_joiner(self, end: RankEnd) -> None:
         """Takes note that a process has ended that was to join."""
-        if not self._ending.begun and not self._members.in_vain():
+        if not (self._ending.begun or self._members.in_vain() or end.lost):
             say(f"rank {end.rank}, which was to join, {end.describe()}")
         self._members.on_end([end.rank], why=end.lost)
 

@@ -94,8 +94,14 @@ class HostDiscovery:
                 errors="replace",
                 timeout=_LIMIT,
                 check=True,
+                # Ctrl-C is for the launcher.
+                start_new_session=True,
             )
-            self._hosts = parse_discovered(done.stdout)
+            hosts = parse_discovered(done.stdout)
+            if self._hosts and not hosts:
+                # More likely a fault of it than the end of all hosts.
+                raise UsageError("it has printed no host")
+            self._hosts = hosts
         except subprocess.CalledProcessError as error:
             last = (error.stderr.strip().splitlines() or [""])[-1]
             self._tell(f"exit code {error.returncode}: {last}".rstrip(": "))

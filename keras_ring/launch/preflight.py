@@ -137,18 +137,12 @@ class Preflight:
             for agent in agents
             if agent.facts.get("problem")
         ]
-        for agent in agents:
-            free = agent.facts.get("free_ports")
-            wanted = agent.host_ranks.places
-            if self._plan.min_size is not None:
-                # Another one each, for the ranks that go on after a loss.
-                wanted *= 2
-            if free is not None and free < wanted:
-                lines.append(
-                    f"{agent.host}: {free} of the ports of --port-range"
-                    f" {'is' if free == 1 else 'are'} free, and its ranks"
-                    f" listen on {wanted}"
-                )
+        ports = (too_few_ports(agent, self._plan) for agent in agents)
+        lines += [
+            f"{agent.host}: {line}"
+            for agent, line in zip(agents, ports, strict=True)
+            if line
+        ]
         return lines + differences(agents)
 
     def _choose_address(self) -> str:
@@ -301,3 +295,18 @@ def differences(agents: Sequence[AgentConnection]) -> list[str]:
             )
             lines.append(f"the hosts differ in {name}: {told}")
     return lines
+
+
+def too_few_ports(agent: AgentConnection, plan: LaunchPlan) -> str:
+    """Returns a line if a host has too few free ports of `--port-range`."""
+    free = agent.facts.get("free_ports")
+    wanted = agent.host_ranks.places
+    if plan.min_size is not None:
+        # Another one each, for the ranks that go on after a loss.
+        wanted *= 2
+    if free is None or free >= wanted:
+        return ""
+    return (
+        f"{free} of the ports of --port-range {'is' if free == 1 else 'are'}"
+        f" free, and its ranks listen on {wanted}"
+    )

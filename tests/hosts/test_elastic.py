@@ -5,9 +5,11 @@ import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.hosts.test_networks import addresses
 from tests.multiprocess.elastic.samples import require_each_epoch
 
 pytestmark = pytest.mark.timeout(150, func_only=True)
@@ -34,6 +36,7 @@ while True:
     if sums[2]:
         break
     known[1] += 1
+    print("x" * int(os.environ.get("NOISE", 0)), end="", flush=True)
     waiting = np.array([generations.num_waiting()])
     if core.allreduce(waiting, core.Max, name="waiting")[0]:
         generations.admit()
@@ -61,6 +64,13 @@ class Sums:
                 )
         return told
 
+    @staticmethod
+    def _runs(pid):
+        try:
+            return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return False
+
     def wait_for(self, size, *, after=0.0, seconds=30):
         """Waits until so many ranks make steps together.
 
@@ -78,7 +88,7 @@ class Sums:
             now = {
                 rank: pid
                 for pid, (when, rank, of) in told
-                if of == size and when > after
+                if of == size and when > after and self._runs(pid)
             }
             if len(now) == size:
                 return [now[rank] for rank in range(size)]
@@ -134,6 +144,25 @@ def test_ranks_of_both_hosts_are_killed_and_replaced(sums, jobs):
     assert not jobs.wait_until_gone(1)
 
 
+@pytest.mark.long("hosts")
+@pytest.mark.parametrize("tls", ["--tls", "--no-tls"])
+def test_goes_on_where_ranks_may_meet(lab, sums, tls):
+    """By addresses and ports that are given."""
+    options = ("--interface", "fd77::/64", "--port-range", "30000-30003", tls)
+    with addresses(lab):
+        job = sums("kr-h0:2,kr-h1:2", "--max-np", "4", *options)
+        first = job.wait_for(4)
+        for place in (0, 2, 1):
+            killed = time.time()
+            os.kill(job.wait_for(4)[place], signal.SIGKILL)
+            job.wait_for(3)
+            last = job.wait_for(4, after=killed)
+        out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert len(set(last) - set(first)) >= 2
+    assert len(re.findall("rank . of 4 ended well", out)) == 4
+
+
 def test_goes_on_without_a_lost_host_of_rank_0(lab, sums, jobs):
     # The last of these hosts has no rank at first.
     hosts = "kr-h1:2,kr-h2:2,kr-h0:2"
@@ -157,6 +186,17 @@ def test_goes_on_without_a_lost_host_of_rank_0(lab, sums, jobs):
     assert "kr-h1 is lost: nothing was heard from it" in err
     assert "lost ranks 0 and 1; 2 ranks go on" in err
     assert len(re.findall("rank . of 4 ended well", out)) == 4
+
+
+def test_a_signal_to_all_agents_ends_the_job(sums, jobs):
+    job = sums("kr-h0:2,kr-h1:2", "--max-np", "4")
+    ranks = job.wait_for(4)
+    for agent in {parent_of(pid) for pid in ranks}:
+        os.kill(agent, signal.SIGTERM)
+    _, err = job.process.communicate(timeout=20)
+    assert job.process.returncode == 128 + signal.SIGTERM, err
+    assert "SIGTERM to its agent ends the job" in err
+    assert not jobs.wait_until_gone(5)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -200,7 +240,7 @@ def test_a_lost_host_comes_back(lab, sums):
 
 def test_hosts_come_and_go(sums, jobs, tmp_path):
     hosts = tmp_path / "hosts"
-    hosts.write_text("kr-h0:2\n")
+    tell(hosts, "kr-h0:2\n")
     job = sums(
         "",
         *("--host-discovery-script", f"cat {hosts}"),
@@ -208,11 +248,11 @@ def test_hosts_come_and_go(sums, jobs, tmp_path):
     )
     first = job.wait_for(2)
     # One of them cannot be reached.
-    hosts.write_text("kr-h0:2\nkr-h1:2  # new\nno-such-host\n")
+    tell(hosts, "kr-h0:2\nkr-h1:2  # new\nno-such-host\n")
     four = job.wait_for(4)
     assert four[:2] == first
     # The host of rank 0 goes, and another one comes.
-    hosts.write_text("kr-h1:2\nkr-h2:3\n")
+    tell(hosts, "kr-h1:2\nkr-h2:3\n")
     five = job.wait_for(5, seconds=40)
     assert five[:2] == four[2:]
     assert not set(first) & jobs.alive().keys()
@@ -231,19 +271,42 @@ def test_hosts_come_and_go(sums, jobs, tmp_path):
 
 def test_waits_for_hosts_at_the_start(sums, tmp_path):
     hosts = tmp_path / "hosts"
-    hosts.write_text("")
+    tell(hosts, "")
     script = ("--host-discovery-script", f"cat {hosts}")
     job = sums("", *script, "-np", "3", "--elastic-timeout", "30")
     assert "there are 0 of 3 slots" in job.process.stderr.readline()
-    hosts.write_text("kr-h0:1\nkr-h1:2\n")
+    tell(hosts, "kr-h0:1\nkr-h1:2\n")
     job.wait_for(3)
     _, err = job.end()
     assert job.process.returncode == 0, err
-    hosts.write_text("kr-h0:1\n")
+    tell(hosts, "kr-h0:1\n")
     job = sums("", *script, "-np", "3", "--elastic-timeout", "1")
     _, err = job.process.communicate(timeout=10)
     assert job.process.returncode == 2
     assert "its hosts have 1 slots, and 3 are needed; none came in 1 s" in err
+
+
+@pytest.mark.long("hosts")
+def test_ranks_go_on_while_nobody_reads_their_output(sums):
+    job = sums(
+        "kr-h0:2,kr-h1:2",
+        "--elastic",
+        NOISE="100000",
+        KERAS_RING_START_TIMEOUT="4",
+    )
+    pids = job.wait_for(4)
+    # Until they wait for somebody to read what they print.
+    last = 0.0
+    while last != (last := job.last_step_of(pids)):
+        time.sleep(1)
+    os.kill(pids[3], signal.SIGKILL)
+    # Longer than ranks that want to go on wait for the launcher.
+    time.sleep(6)
+    assert job.process.poll() is None
+    out, err = job.end()
+    assert job.process.returncode == 0, err
+    assert "lost rank 3; 3 ranks go on" in err
+    assert len(re.findall("rank . of 3 ended well", out)) == 3
 
 
 def test_ends_with_too_few_ranks(lab, sums, jobs):
@@ -311,6 +374,12 @@ def test_each_sample_counts_once(lab, jobs):
     assert sizes.startswith("4,2,")
     assert sizes.endswith(",4")
     require_each_epoch(counts.removeprefix("counts "), int(total), 40, 43 * 3)
+
+
+def tell(path, text):
+    """Writes a file that others read meanwhile."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
 
 
 def parent_of(pid):

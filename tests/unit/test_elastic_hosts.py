@@ -32,6 +32,9 @@ class Agent:
     def say(self, kind, payload=b"", **fields):
         self.said.append((kind, fields))
 
+    def wait(self, patience):
+        return 255 if self.ended else None
+
 
 class Loop:
     def __init__(self, agents):
@@ -49,7 +52,7 @@ class Job:
         self.now = 100.0
         self.lines = []
         self.begun, self.let_go = [], []
-        self.refuses = ""
+        self.refuses = self.address = ""
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(elastic_hosts, "time", clock)
         monkeypatch.setattr(elastic_hosts, "say", self.lines.append)
@@ -66,12 +69,13 @@ class Job:
                 size=2,
                 command=("true",),
                 environment={},
+                min_size=1,
                 max_size=4,
                 patience=Patience(host_cooldown=10.0),
             ),
             self.loop,
             wanted=lambda: self.wanted,
-            first=lambda: self.first,
+            meet=lambda: (self.first, self.address),
             begin=self.begun.append,
             let_go=self.let_go.append,
         )
@@ -165,6 +169,49 @@ def test_a_host_that_does_not_reach_the_others_takes_none(job):
     assert job.first.said[-1] == ("stop_serving", {})
 
 
+def test_it_is_the_address_by_which_ranks_meet_that_counts(job):
+    job.address = "10.0.0.1"
+    agent = job.follow()
+    agent.facts = job.facts("1.0")
+    job.follow()
+    job.serve()
+    agent.reached = {"10.0.0.1": False, "10.1.0.1": True}
+    job.follow()
+    assert job.lines[-1].endswith("10 s: it does not reach a at 10.0.0.1")
+
+
+def test_another_one_is_tried_if_the_host_to_reach_is_lost(job):
+    agent = job.follow()
+    agent.facts = job.facts("1.0")
+    job.follow()
+    assert job.first.said[-1][0] == "serve"
+    lost, job.first = job.first, Agent(HostRanks("c", range(1), local=False))
+    job.first.facts = job.facts("1.0")
+    lost.ended = True
+    assert not job.hosts.on_loss(lost, "it is gone")
+    job.follow(0)
+    job.serve()
+    agent.reached = {"10.0.0.1": True, "10.1.0.1": True}
+    job.follow(0)
+    assert job.begun == [agent]
+
+
+def test_a_host_that_does_not_answer_any_more_is_told_as_it_is(job):
+    agent = job.follow()
+    assert job.hosts.on_loss(agent, "it is silent")
+    assert job.lines == ["b takes no ranks for 10 s: it is silent"]
+
+
+def test_a_host_without_ports_takes_none(job):
+    agent = job.follow()
+    agent.facts = job.facts("1.0", free_ports=5)
+    job.follow()
+    assert job.lines == [
+        "b takes no ranks for 10 s: 5 of the ports of --port-range are free,"
+        " and its ranks listen on 6"
+    ]
+
+
 def test_an_answer_that_does_not_come_is_awaited_for_a_while(job):
     agent = job.follow()
     agent.facts = job.facts("1.0")
@@ -192,9 +239,9 @@ def test_waits_longer_each_time_until_a_rank_comes_in(job):
         agent = job.follow()
         assert agent.host == "b"
         agent.ended = True
-        assert job.hosts.on_loss(agent)
+        assert job.hosts.on_loss(agent, "it is gone")
         # It is heard of twice, by its output and by its silence.
-        assert job.hosts.on_loss(agent)
+        assert job.hosts.on_loss(agent, "it is gone")
         assert job.lines[-1] == f"b takes no ranks for {seconds} s: not reached"
         job.follow(seconds - 1.5)
         assert job.loop.agents == [job.first]
@@ -206,7 +253,7 @@ def test_waits_longer_each_time_until_a_rank_comes_in(job):
     job.follow(0)
     job.hosts.on_join(agent)
     agent.ended = True
-    assert not job.hosts.on_loss(agent)
+    assert not job.hosts.on_loss(agent, "it is gone")
     job.follow(9)
     assert job.loop.agents == [job.first]
     assert job.follow(1.5).host == "b"
@@ -214,7 +261,9 @@ def test_waits_longer_each_time_until_a_rank_comes_in(job):
 
 def test_no_more_processes_join_where_one_has_failed(job):
     agent = job.start()
-    job.hosts.on_failed_joiner(agent)
+    # All that were to join, of one cause.
+    for _ in range(3):
+        job.hosts.on_failed_joiner(agent)
     assert job.hosts.places() == {job.first: 2}
     job.follow(11)
     assert job.hosts.places() == {job.first: 2, agent: 3}
@@ -276,6 +325,12 @@ def said(monkeypatch):
     return lines
 
 
+def _tell(path, text):
+    """Writes a file that others read meanwhile."""
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
 def _wait(condition):
     end = time.monotonic() + 20
     while not condition():
@@ -285,21 +340,24 @@ def _wait(condition):
 
 def test_hosts_stay_while_the_program_fails(tmp_path, said):
     told = tmp_path / "hosts"
-    told.write_text("a:2\n")
+    _tell(told, "a:2\n")
     with HostDiscovery(f"cat {told}") as discovery:
         _wait(lambda: discovery.hosts == (Host("a", 2),))
-        told.write_text("a:2\nb\n")
+        _tell(told, "a:2\nb\n")
         _wait(lambda: discovery.hosts == (Host("a", 2), Host("b", 1)))
-        told.write_text("a:0\n")
+        _tell(told, "a:0\n")
         _wait(lambda: len(said) == 1)
         assert "'a:0' offers no slot" in said[0]
+        _tell(told, "")
+        _wait(lambda: len(said) == 2)
+        assert "it has printed no host" in said.pop()
         told.unlink()
         _wait(lambda: len(said) == 2)
         assert "exit code 1: cat:" in said[1]
         time.sleep(0.1)
         assert len(said) == 2
         assert discovery.hosts == (Host("a", 2), Host("b", 1))
-        told.write_text("b:3\n")
+        _tell(told, "b:3\n")
         _wait(lambda: discovery.hosts == (Host("b", 3),))
 
 

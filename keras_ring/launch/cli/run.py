@@ -61,6 +61,12 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             _warn_of_several(os.environ)
             restarts = parse_restarts(arguments.restarts)
+            if restarts and arguments.host_discovery_script is not None:
+                raise UsageError(
+                    "--restarts: a job starts again on the hosts of its first"
+                    " start, and --host-discovery-script tells of others; give"
+                    " one of them"
+                )
             plan = plan_of(arguments, os.environ)
             given = standard_input.read(plan.command, arguments.stdin)
             plan = replace(plan, stdin=given)
