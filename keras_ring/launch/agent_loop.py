@@ -75,7 +75,7 @@ class AgentLoop:
         # Agents whose pipe has not taken all bytes.
         self._unsent: deque[AgentConnection] = deque()
         self.held = False
-        """Whether output waits that nobody takes, so that no more is read."""
+        """True while output waits that nobody takes, so that no more is read."""
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False
@@ -182,7 +182,7 @@ class AgentLoop:
 
     @property
     def _is_deaf(self) -> bool:
-        """Whether agents are not read."""
+        """True while agents are not read."""
         return self.held and not self._hold_ranks
 
     def _listen(self, agent: AgentConnection) -> None:
