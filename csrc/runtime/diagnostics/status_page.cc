@@ -114,6 +114,11 @@ std::string Describe(const Options& options, int local_rank,
   return text + "]}";
 }
 
+uint64_t InodeOf(const std::string& path) {
+  struct stat found = {};
+  return stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+}
+
 Result<char*> MapNew(const std::string& path) {
   auto failed = [&path] {
     return InternalError("cannot make the status page " + path + ": " +
@@ -179,7 +184,8 @@ Result<std::shared_ptr<StatusPage>> StatusPage::Create(const Options& options) {
   if (options.generation == 0) RemoveOfTheDead(stem);
   const std::string path = stem + std::to_string(getpid()) + ".page";
   KR_ASSIGN_OR_RETURN(char* const memory, MapNew(path));
-  return std::shared_ptr<StatusPage>(new StatusPage(path, memory));
+  return std::shared_ptr<StatusPage>(
+      new StatusPage(path, memory, InodeOf(path)));
 }
 
 Status StatusPage::Publish(const Options& options, int local_rank,
@@ -199,13 +205,14 @@ Status StatusPage::Publish(const Options& options, int local_rank,
   return OkStatus();
 }
 
-StatusPage::StatusPage(std::string path, char* memory)
+StatusPage::StatusPage(std::string path, char* memory, uint64_t inode)
     : path_(std::move(path)),
       memory_(memory),
+      inode_(inode),
       counters_(new (memory + Layout::kCounters) Counters) {}
 
 StatusPage::~StatusPage() {
-  if (!has_error_) {
+  if (!has_error_ && InodeOf(path_) == inode_) {
     (void)unlink(path_.c_str());
     // Succeeds for the last rank of the host.
     (void)rmdir(path_.substr(0, path_.rfind('/')).c_str());

@@ -38,7 +38,8 @@ class StatusPage {
   // 0), which removes the pages left under its rank. Errors say why it cannot;
   // the job runs well without a page. Null: the options disable it.
   static Result<std::shared_ptr<StatusPage>> Create(const Options& options);
-  // Unmaps the page. Removes the file, too, unless it holds an error.
+  // Unmaps the page. Removes the file, too, unless it holds an error, or the
+  // rank has made another one of that name in its next generation.
   ~StatusPage();
   StatusPage(const StatusPage&) = delete;
   StatusPage& operator=(const StatusPage&) = delete;
@@ -53,10 +54,11 @@ class StatusPage {
   const std::string& path() const { return path_; }
 
  private:
-  StatusPage(std::string path, char* memory);
+  StatusPage(std::string path, char* memory, uint64_t inode);
 
   const std::string path_;
   char* const memory_;
+  const uint64_t inode_;  // of its file
   Counters* const counters_;
   bool has_error_ = false;
 };

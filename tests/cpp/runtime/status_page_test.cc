@@ -227,6 +227,15 @@ TEST_F(StatusPageTest, GoesWithTheJob) {
   EXPECT_NE(access(path.substr(0, path.rfind('/')).c_str(), F_OK), 0);
 }
 
+TEST_F(StatusPageTest, OfTheNextGenerationStays) {
+  auto page = StatusPage::Create(options_).value();
+  ++options_.generation;
+  const auto next = StatusPage::Create(options_).value();
+  ASSERT_EQ(next->path(), page->path());
+  page = nullptr;
+  EXPECT_EQ(access(next->path().c_str(), F_OK), 0);
+}
+
 TEST_F(StatusPageTest, StaysWithTheErrorOfTheJob) {
   auto page = StatusPage::Create(options_).value();
   ASSERT_TRUE(page->Publish(options_, 0, "h").ok());
