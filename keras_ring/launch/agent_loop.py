@@ -75,7 +75,7 @@ class AgentLoop:
         # Agents whose pipe has not taken all bytes.
         self._unsent: deque[AgentConnection] = deque()
         self.held = False
-        """True while output waits that nobody takes, so that no more is read."""
+        """True while output waits that nobody takes: no more is read then."""
         self._pulse = threading.Thread(target=self._beat, daemon=True)
         self._over = threading.Event()
         self.urgent = False

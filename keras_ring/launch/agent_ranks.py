@@ -283,7 +283,8 @@ class AgentRanks:
 
     def _pages(self, frame: Frame) -> None:
         """Sends the status pages of the ranks of this host."""
-        environment, ranks = self._environment(), tuple(self._ranks)
+        environment = self._environment()
+        ranks = None if self._elastic else tuple(self._ranks)
         name = "" if self._job is None else self._job.status_id
         self._answer_later(
             lambda number: host_pages.answer(number, environment, name, ranks),

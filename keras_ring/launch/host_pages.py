@@ -21,7 +21,7 @@ from keras_ring.launch.frames import Frame, encode
 from keras_ring.launch.usage import say
 from keras_ring.observe import launcher_socket
 from keras_ring.observe.directory import make_private, status_directory
-from keras_ring.observe.jobs import local_pages
+from keras_ring.observe.jobs import current, local_pages
 from keras_ring.observe.pages import Page
 
 # Seconds that hosts have to answer. This is less than half of the silence after
@@ -36,7 +36,7 @@ def answer(
     number: int,
     environment: Mapping[str, str],
     job: str,
-    ranks: Collection[int],
+    ranks: Collection[int] | None,
 ) -> bytes:
     """Returns an agent's answer to a request for pages.
 
@@ -44,13 +44,19 @@ def answer(
         number: Integer, the number of the request.
         environment: The environment variables of the ranks.
         job: String, the name of the job.
-        ranks: The ranks of this host.
+        ranks: The ranks of this host. `None` in an elastic job, where they have
+            other numbers after a loss: the pages tell their host.
 
     Returns:
         Bytes, the encoded message.
     """
     pages = local_pages(status_directory(environment), job)
-    records = [page.to_record() for page in pages if page.rank in ranks]
+    host = socket.gethostname()
+    records = [
+        page.to_record()
+        for page in pages
+        if (page.host == host if ranks is None else page.rank in ranks)
+    ]
     return encode("pages", json.dumps(records).encode(), number=number)
 
 
@@ -102,8 +108,7 @@ class HostPages:
                 texts = list(self._answers.values())
         records = [record for text in texts for record in json.loads(text)]
         pages = [Page.from_record(record) for record in records]
-        known = [page for page in pages if page is not None]
-        return sorted(known, key=lambda page: page.rank)
+        return list(current(page for page in pages if page is not None))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,18 +65,16 @@ class Job:
 
     def local(self) -> "Job":
         """Returns the job with the current pages of this host."""
-        pages: dict[int, Page] = {}
+        pages: list[Page] = []
         launcher = None
         for path in _entries(self.path):
             if _PAGE.fullmatch(path.name):
                 page = read_page(path)
                 if page is not None:
-                    before = pages.setdefault(page.rank, page)
-                    pages[page.rank] = max(before, page, key=_newness)
+                    pages.append(page)
             elif pid := launcher_socket.launcher_of(path):
                 launcher = pid if process.look(pid) else launcher
-        in_order = tuple(pages[rank] for rank in sorted(pages))
-        return Job(self.path, in_order, launcher)
+        return Job(self.path, current(pages), launcher)
 
     def read(self) -> "Job":
         """Returns the job with the current pages of all of its hosts.
@@ -88,17 +86,45 @@ class Job:
             return found
         name = launcher_socket.socket_name(found.launcher)
         told = launcher_socket.ask(self.path / name)
-        of_rank = {page.rank: page for page in (*told, *found.pages)}
-        pages = tuple(of_rank[rank] for rank in sorted(of_rank))
-        return Job(self.path, pages, found.launcher)
+        return Job(self.path, current((*told, *found.pages)), found.launcher)
+
+
+def current(pages: Iterable[Page]) -> tuple[Page, ...]:
+    """Returns the pages of the ranks that a job has now, by rank.
+
+    Jobs with the same key share a directory, and so do the generations of an
+    elastic job: a process may have pages of several ranks, and a job had ranks
+    that nobody is any more.
+
+    Args:
+        pages: The pages of all hosts, or of one. Of a rank, the newest counts;
+            of two that are alike, the later one.
+    """
+    of_process: dict[tuple[str, int], Page] = {}
+    for page in pages:
+        key = page.host, page.pid
+        before = of_process.get(key, page)
+        if page.started_unix_ns >= before.started_unix_ns:
+            of_process[key] = page
+    of_rank: dict[int, Page] = {}
+    for page in of_process.values():
+        before = of_rank.setdefault(page.rank, page)
+        if _newness(page) >= _newness(before):
+            of_rank[page.rank] = page
+    living = [page for page in of_rank.values() if page.alive]
+    newest = max(living, key=_newness, default=None)
+    return tuple(
+        of_rank[rank]
+        for rank in sorted(of_rank)
+        if newest is None or rank < newest.size
+    )
 
 
 def _newness(page: Page) -> tuple[bool, int]:
     """Returns a sort key: the greatest page is the current one of its rank.
 
-    Jobs with the same key share a directory, and so do the generations of a
-    job. A page of a live process counts before one of a dead process, and a
-    later one before an earlier one.
+    A page of a live process counts before one of a dead process, and a later
+    one before an earlier one.
     """
     return page.alive, page.started_unix_ns
 

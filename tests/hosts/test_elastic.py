@@ -1,5 +1,6 @@
 """Jobs on several hosts that go on without ranks and hosts that they lose."""
 
+import json
 import os
 import re
 import signal
@@ -218,7 +219,7 @@ def test_goes_on_without_a_host_whose_agent_ends(sums, jobs, how):
     assert not jobs.wait_until_gone(5)
 
 
-def test_a_lost_host_comes_back(lab, sums):
+def test_a_lost_host_comes_back(lab, sums, jobs):
     options = ("--max-np", "4", "--host-cooldown", "2")
     job = sums("kr-h0:2,kr-h1:2", *options)
     first = job.wait_for(4)
@@ -231,6 +232,10 @@ def test_a_lost_host_comes_back(lab, sums):
         lab("heal", "h1")
     last = job.wait_for(4, after=time.time(), seconds=60)
     assert last[:2] == first[:2]
+    # Who watches sees the ranks that there are.
+    seen = jobs.run(lab.keras_ring("status", "--json"))
+    rows = json.loads(seen.stdout)["ranks"]
+    assert [(row["rank"], row["pid"]) for row in rows] == [*enumerate(last)]
     assert not set(last) & set(first[2:])
     out, err = job.end()
     assert job.process.returncode == 0, err

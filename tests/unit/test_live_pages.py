@@ -160,6 +160,29 @@ def test_jobs_with_one_key_do_not_hide_each_other(tmp_path, child):
     assert found.runs
 
 
+def test_ranks_of_an_elastic_job_are_those_that_it_has_now(tmp_path, child):
+    now = time.time_ns()
+    before, after = now - 10**10, now - 10**9
+    # There were three, of which rank 0 was killed. The others have pages of
+    # the time before, with an error, and of now.
+    PageFile(tmp_path, 0, 3, pid=dead_pid(), started_unix_ns=before)
+    for pid, rank in ((os.getpid(), 1), (child.pid, 2)):
+        told = {"pid": pid, "started_unix_ns": before}
+        PageFile(tmp_path, rank, 3, **told).fail("lost rank 0")
+        told["started_unix_ns"] = after
+        PageFile(tmp_path, rank - 1, 2, **told)
+    (found,) = jobs.find_jobs(tmp_path)
+    assert [(page.rank, page.pid, page.size) for page in found.pages] == [
+        (0, os.getpid(), 2),
+        (1, child.pid, 2),
+    ]
+    assert not any(page.error for page in found.pages)
+    # On another host, a process has the same number.
+    PageFile(tmp_path, 1, 2, pid=child.pid, started_unix_ns=now, host="node2")
+    (found,) = jobs.find_jobs(tmp_path)
+    assert [page.host for page in found.pages] == ["node1", "node2"]
+
+
 def test_an_error_that_is_being_written_is_left_out(tmp_path):
     file = PageFile(tmp_path)
     file.fail("half of a", sequence=3)
