@@ -31,7 +31,7 @@ class Jobs:
         self._started: list[subprocess.Popen] = []
 
     def start(
-        self, command, *, with_input=False, **environment
+        self, command, *, with_input=False, output=None, **environment
     ) -> subprocess.Popen:
         process = subprocess.Popen(
             command,
@@ -42,8 +42,8 @@ class Jobs:
                 _MARK: self._mark,
                 **environment,
             },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE if output is None else output,
+            stderr=subprocess.PIPE if output is None else output,
             text=True,
             errors="backslashreplace",
             start_new_session=True,
@@ -91,8 +91,9 @@ class Jobs:
             process.wait(timeout=10)
             if process.stdin is not None:
                 process.stdin.close()
-            process.stdout.close()
-            process.stderr.close()
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
 
 
 @pytest.fixture

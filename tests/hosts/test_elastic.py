@@ -6,106 +6,15 @@ import re
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.hosts import elastic_chaos
+from tests.hosts.elastic_sums import SUMS, Sums, parent_of
 from tests.hosts.test_networks import addresses
 from tests.multiprocess.elastic.samples import require_each_epoch
 
 pytestmark = pytest.mark.timeout(150, func_only=True)
-
-# Sums until rank 0 finds the file `end`, with others that come in. Tells who it
-# is, and when it has made a step.
-SUMS = """
-import os, pathlib, sys, time
-import numpy as np
-from keras_ring import core
-from keras_ring.core import generations
-folder = pathlib.Path(sys.argv[1])
-core.init()
-if generations.is_waiting():
-    generations.admit()
-known = np.array(core.broadcast(np.zeros(2, np.int64), 0, name="known"))
-mine = folder / f"rank.{os.getpid()}"
-while True:
-    time.sleep(0.005)
-    end = int(core.rank() == 0 and (folder / "end").exists())
-    sums = core.allreduce(np.array([1, known[1], end]), core.Sum, name="sum")
-    assert sums[1] == sums[0] * known[1], (sums, known)
-    mine.write_text(f"{time.time()} {core.rank()} {core.size()}")
-    if sums[2]:
-        break
-    known[1] += 1
-    print("x" * int(os.environ.get("NOISE", 0)), end="", flush=True)
-    waiting = np.array([generations.num_waiting()])
-    if core.allreduce(waiting, core.Max, name="waiting")[0]:
-        generations.admit()
-        known = np.array(core.broadcast(known, 0, name="known"))
-print(f"rank {core.rank()} of {core.size()} ended well", flush=True)
-core.shutdown()
-"""
-
-
-class Sums:
-    """A job that sums, and what its ranks have told."""
-
-    def __init__(self, process, folder):
-        self.process = process
-        self.folder = folder
-
-    def _told(self):
-        told = {}
-        for path in self.folder.glob("rank.*"):
-            words = path.read_text().split()
-            if len(words) == 3:
-                told[int(path.name.partition(".")[2])] = (
-                    float(words[0]),
-                    *map(int, words[1:]),
-                )
-        return told
-
-    @staticmethod
-    def _runs(pid):
-        try:
-            return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            return False
-
-    def wait_for(self, size, *, after=0.0, seconds=30):
-        """Waits until so many ranks make steps together.
-
-        Args:
-            size: Integer, the number of ranks.
-            after: Float, the time before which their steps do not count.
-            seconds: Float.
-
-        Returns:
-            The process ids of the ranks, in their order.
-        """
-        end = time.monotonic() + seconds
-        while True:
-            told = self._told().items()
-            now = {
-                rank: pid
-                for pid, (when, rank, of) in told
-                if of == size and when > after and self._runs(pid)
-            }
-            if len(now) == size:
-                return [now[rank] for rank in range(size)]
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, told
-            time.sleep(0.005)
-
-    def last_step_of(self, pids):
-        """Returns when one of these has made a step for the last time."""
-        told = self._told()
-        return max(told[pid][0] for pid in pids)
-
-    def end(self):
-        """Ends the program; returns what the launcher has printed."""
-        (self.folder / "end").touch()
-        return self.process.communicate(timeout=20)
 
 
 @pytest.fixture
@@ -387,7 +296,9 @@ def tell(path, text):
     path.with_suffix(".new").rename(path)
 
 
-def parent_of(pid):
-    """Returns the process id of the parent of a process."""
-    with open(f"/proc/{pid}/stat") as stat:
-        return int(stat.read().rpartition(")")[2].split()[1])
+@pytest.mark.long("hosts")
+@pytest.mark.timeout(400, func_only=True)
+def test_goes_on_whatever_happens(lab, jobs, tmp_path):
+    seed = int(os.environ.get("KERAS_RING_TEST_SEED", time.time()))
+    print(f"seed {seed}")
+    elastic_chaos.run(lab, jobs, tmp_path, seconds=60, seed=seed)
