@@ -55,9 +55,10 @@ def _talk(name, parents, *programs, large=False, **rest):
     )
 
 
-def _members(ranks, steps, deaths, joins=0, large=False):
-    scenario = members.Scenario(ranks, steps, deaths, joins)
+def _members(ranks, steps, deaths, joins=0, leaves=0, large=False):
+    scenario = members.Scenario(ranks, steps, deaths, joins, leaves)
     more = f", {joins} joins" if joins else ""
+    more += f", {leaves} leave" if leaves else ""
     return Case(
         f"membership: {ranks} ranks, {steps} steps, {deaths} deaths{more}",
         lambda faults=None: members.Membership(scenario, faults),
@@ -89,7 +90,10 @@ CASES = [
     _members(3, 1, 2),
     _members(2, 2, 0, joins=1),
     _members(2, 2, 1, joins=1),
+    _members(2, 2, 1, leaves=1),
     _members(2, 2, 1, joins=2, large=True),
+    _members(2, 2, 1, joins=1, leaves=1, large=True),
+    _members(3, 2, 1, leaves=1, large=True),
     _members(3, 2, 1, joins=1, large=True),
     _members(2, 2, 2, joins=1, large=True),
     _members(3, 2, 2, large=True),

@@ -1,8 +1,9 @@
 """Which steps count when ranks are lost: StepLedger and Authority.
 
 Ranks train: each step has one bucket, then a commit. Any of them may be killed
-at any moment, also while the others form the next generation. Others may join:
-before each step the ranks agree whether to let them in. The authority is
+at any moment, also while the others form the next generation. Others may join,
+and some may leave: before each step the ranks agree whether anybody waits for
+that. The authority is
 that of the launcher (keras_ring/launch/elastic/authority.py); what a rank does
 is that of csrc/runtime/elastic/step_ledger.cc and elastic_job.cc, which
 `test_elastic_core.py` holds to the same.
@@ -70,6 +71,7 @@ class Scenario:
     steps: int = 2
     deaths: int = 1
     joins: int = 0
+    leaves: int = 0
 
 
 class Rank(NamedTuple):
@@ -104,6 +106,8 @@ class State(NamedTuple):
     # found before each step that some do.
     waiting: tuple = ()
     answers: tuple[bool, ...] = ()
+    # Those that are to leave, or have.
+    leaving: frozenset = frozenset()
 
 
 class Membership:
@@ -152,6 +156,15 @@ class Membership:
                         deaths=state.deaths + 1
                     ),
                 )
+            if (
+                rank.where != WAITS
+                and index not in state.leaving
+                and len(state.leaving) < self.scenario.leaves
+            ):
+                yield (
+                    f"rank {index} is to leave",
+                    state._replace(leaving=state.leaving | {index}),
+                )
             if rank.where == WAITS:
                 if index not in dict(state.waiting):
                     yield f"{index} is to join", _joining(state, index)
@@ -180,7 +193,8 @@ class Membership:
         if len(rank.log) == self.scenario.steps or rank.lets_in:
             return
         is_between = rank.phase == NEW and not rank.discarded
-        if is_between and self.scenario.joins and rank.asked <= len(rank.log):
+        changes = self.scenario.joins + self.scenario.leaves
+        if is_between and changes and rank.asked <= len(rank.log):
             yield from self._asks_who_waits(state, index, rank)
             return
         sent = rank.generation if rank.where == RUNS else -1
@@ -216,7 +230,9 @@ class Membership:
         if not is_known and not is_whole:
             return
         news = [False]
-        if state.waiting and sum(state.answers) < self.scenario.joins:
+        changes = self.scenario.joins + self.scenario.leaves
+        leaving = state.leaving & set(state.members[rank.generation])
+        if (state.waiting or leaving) and sum(state.answers) < changes:
             news.append(True)
         if is_known and not self.faults.agrees_on_nothing:
             news = [state.answers[number]]
@@ -343,6 +359,7 @@ class Membership:
         with _settling_as(self.faults):
             for index in gone:
                 authority.on_deaths([index])
+            authority.leave(state.leaving)
             for index, report in (*state.waiting, *reports.items()):
                 authority.on_report(index, report)
         if not authority.changes:
@@ -358,6 +375,10 @@ class Membership:
                 row for row in state.waiting if row[0] not in change.joined
             ),
         )
+        # They wait, and are killed.
+        for index in change.left:
+            after = _with(after, index, up=False)
+        after = after._replace(seen=after.seen | set(change.left))
         old = [i for i in change.members if i not in change.joined]
         for index in old:
             after = self._told(after, index, change)

@@ -156,6 +156,58 @@ def test_those_that_cannot_see_it_are_told_that_a_generation_is_over():
     assert authority.on_deaths([3], why="its host is gone") == {}
 
 
+def test_some_leave_between_two_steps():
+    authority = Authority(range(3))
+    authority.leave([0, 1])
+    told = {member: encode_waiting(2) for member in range(3)}
+    assert authority.tell_waiting() == told
+    assert authority.tell_waiting() == {}
+    between = [
+        dataclasses.replace(_report(0, member), stand=Stand.ADMITS)
+        for member in range(3)
+    ]
+    joins = dataclasses.replace(_report(0, 3), stand=Stand.JOINS)
+    authority.on_report(3, joins)
+    for member in (2, 1):
+        assert authority.on_report(member, between[member]) == {}
+    # They meet where the first of those is that stay. Who leaves hears nothing.
+    following = [
+        NextGeneration(1, rank, (2, 3), "10.0.0.2", 5002, admitted=True)
+        for rank in (0, 1)
+    ]
+    assert authority.on_report(0, between[0]) == {
+        2: encode_next(following[0]),
+        3: encode_next(following[1]),
+    }
+    change = authority.changes[-1]
+    assert (change.left, change.joined, change.lost) == ((0, 1), (3,), ())
+    # That they are killed then is no loss of anybody.
+    assert authority.on_deaths([0, 1], why="their host goes") == {}
+    assert authority.tell_waiting() == {}
+
+
+def test_no_one_leaves_in_the_midst_of_a_step():
+    authority = Authority(range(3))
+    authority.leave([1])
+    authority.on_deaths([2])
+    assert authority.on_report(0, _report(0, 0)) == {}
+    messages = authority.on_report(1, _report(0, 1))
+    assert messages.keys() == {0, 1}
+    assert authority.members == (0, 1)
+    # They are told once more.
+    assert authority.tell_waiting().keys() == {0, 1}
+
+
+def test_the_last_does_not_leave():
+    authority = Authority(range(2))
+    authority.leave([0, 1])
+    for member in (0, 1):
+        report = dataclasses.replace(_report(0, member), stand=Stand.ADMITS)
+        messages = authority.on_report(member, report)
+    assert messages.keys() == {0, 1}
+    assert authority.changes[-1].left == ()
+
+
 def test_who_lives_is_never_left_out():
     authority = Authority(range(3))
     authority.on_report(0, _report(0, 0))

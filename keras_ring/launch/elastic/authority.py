@@ -24,6 +24,7 @@ class Change:
         generation: Integer, its number.
         lost: Tuple of the members that are no longer in it.
         joined: Tuple of those that were not in the one before it.
+        left: Tuple of those that live and were to leave it.
         members: Tuple of its members, in the order of their ranks.
         cause: String, what the first rank has said of the end of the one before
             it.
@@ -36,6 +37,7 @@ class Change:
     members: tuple[int, ...]
     cause: str
     settled: tuple[Settlement, ...]
+    left: tuple[int, ...] = ()
 
 
 class Authority:
@@ -50,7 +52,8 @@ class Authority:
     Other processes report that they are to join. The members are told how many
     wait, and agree on a step after which they report that they are between two
     steps. If all have reported that, those that wait are in the next generation
-    as well, behind the others.
+    as well, behind the others. Members that are to leave are not in it: they do
+    not hear of it, and wait until they are ended.
 
     It neither waits nor sends: its owner tells it what happens, and sends what
     it returns.
@@ -72,6 +75,7 @@ class Authority:
         # What the members were told last.
         self._told = 0
         self._dead: set[int] = set()
+        self._leaving: set[int] = set()
         # The reason why there is no further generation.
         self._over = ""
         self._reports: dict[int, MemberReport] = {}
@@ -112,6 +116,13 @@ class Authority:
     def _has_left(self, member: int) -> bool:
         report = self._reports.get(member)
         return report is not None and report.stand == Stand.LEFT
+
+    def leave(self, members: Collection[int]) -> None:
+        """Takes note that members are to leave between two steps.
+
+        The others have to be told that somebody waits (`tell_waiting`).
+        """
+        self._leaving.update(members)
 
     def on_report(self, member: int, report: MemberReport) -> dict[int, bytes]:
         """Takes note of what a member has reported.
@@ -180,7 +191,11 @@ class Authority:
         reports = [self._reports[each] for each in living]
         admitted = all(report.stand == Stand.ADMITS for report in reports)
         joined = tuple(sorted(self._joining)) if admitted else ()
-        if admitted and len(living) + len(joined) < self._least:
+        left = tuple(each for each in living if each in self._leaving)
+        if not admitted or len(left) == len(living):
+            left = ()
+        stay = tuple(each for each in living if each not in left)
+        if admitted and len(stay) + len(joined) < self._least:
             return {}
         try:
             settled = settle(reports)
@@ -190,10 +205,12 @@ class Authority:
             generation=self._generation + 1,
             lost=tuple(each for each in self._members if each in self._dead),
             joined=joined,
-            members=living + joined,
+            members=stay + joined,
             cause=reports[0].cause,
             settled=settled,
+            left=left,
         )
+        meets = self._reports[stay[0]]
         self.changes.append(change)
         self._generation = change.generation
         self._members = change.members
@@ -207,8 +224,8 @@ class Authority:
                     change.generation,
                     rank,
                     change.members,
-                    reports[0].host,
-                    reports[0].port,
+                    meets.host,
+                    meets.port,
                     settled,
                     admitted,
                 )
@@ -223,7 +240,9 @@ class Authority:
         that it has begun.
         """
         living = self.living
-        waiting = len(self._joining) or int(len(living) < self._least)
+        leaving = len(self._leaving & set(living))
+        waiting = len(self._joining) + leaving
+        waiting = waiting or int(len(living) < self._least)
         if self._over or waiting == self._told:
             return {}
         self._told = waiting
