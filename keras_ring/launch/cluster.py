@@ -1,6 +1,7 @@
 """Runs a job on several hosts, through an agent on each."""
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -84,8 +85,9 @@ class Cluster:
         # Where others may join.
         self._hosts: ElasticHosts | None = None
         self._rendezvous = ""
-        # Agents whose hosts take no more ranks.
-        self._leaving: set[AgentConnection] = set()
+        # Agents whose hosts take no more ranks, and when those are killed that
+        # have not left.
+        self._leaving: dict[AgentConnection, float] = {}
         # Agents that have got a signal, by the number of that, and when it is
         # decided what that means.
         self._asked: dict[AgentConnection, signal.Signals] = {}
@@ -231,7 +233,10 @@ class Cluster:
             deadlines.append(elastic.deadline)
         if self._hosts is not None and not self._ending.begun:
             deadlines.append(self._hosts.deadline)
-        deadlines.append(self._decides_at)
+        deadlines += (
+            self._decides_at,
+            min(self._leaving.values(), default=None),
+        )
         times = [each for each in deadlines if each is not None]
         # While the job ends, or its ranks wait for each other, do not wait for
         # a slow reader.
@@ -248,8 +253,9 @@ class Cluster:
                 self._hosts.on_join(self._agents[rank])
         if self._hosts is not None and not self._ending.begun:
             self._hosts.follow()
-            self._close_leaving()
             self._start_joiners()
+        if not self._ending.begun:
+            self._close_leaving()
         self._screen.show_due()
 
     def _start_joiners(self) -> None:
@@ -268,17 +274,25 @@ class Cluster:
             agent.say("join", rank=number)
 
     def _let_go(self, agent: AgentConnection) -> None:
-        """Ends the ranks of a host, which takes no more of them."""
-        self._leaving.add(agent)
-        for rank in self._ranks_of(agent):
-            self._kill(rank)
+        """Lets the ranks of a host leave, which takes no more of them."""
+        self._leaving[agent] = (
+            time.monotonic() + self._plan.patience.grace_period
+        )
+        if self._elastic is not None:
+            self._elastic.leave(self._ranks_of(agent))
 
     def _close_leaving(self) -> None:
-        """Ends the agents whose ranks have ended, and that take no more."""
-        for agent in list(self._leaving):
-            if not self._ranks_of(agent):
-                self._leaving.remove(agent)
+        """Ends the agents whose ranks have left, and the ranks that do not."""
+        now = time.monotonic()
+        for agent, until in list(self._leaving.items()):
+            ranks = self._ranks_of(agent)
+            if not ranks:
+                del self._leaving[agent]
                 agent.say("close")
+            elif now >= until:
+                self._leaving[agent] = math.inf
+                for rank in ranks:
+                    self._kill(rank)
 
     def _tell_member(self, rank: int, message: bytes) -> None:
         self._agents[rank].say("member", message, rank=rank)
@@ -354,7 +368,7 @@ class Cluster:
             self._ending.on_request(signum)
             return
         for agent, signum in asked.items():
-            say(f"{agent.host}: {signum.name} to its agent ends its ranks")
+            say(f"{agent.host}: {signum.name} to its agent: its ranks leave")
             if self._hosts is None:
                 self._let_go(agent)
             else:
@@ -459,7 +473,7 @@ class Cluster:
 
     def _note_loss(self, agent: AgentConnection, why: str) -> None:
         """Records the end of the ranks of a host that takes no more."""
-        self._leaving.discard(agent)
+        self._leaving.pop(agent, None)
         self._asked.pop(agent, None)
         self._note_ends(
             [

@@ -120,7 +120,7 @@ class ElasticHosts:
         wanted = {host.name: host for host in self._wanted()}
         for name, agent in list(self._used.items()):
             if name not in wanted:
-                say(f"{name} is no more among the hosts")
+                say(f"{name} is no more among the hosts: its ranks leave")
                 self.leave(agent)
         starting = {agent.host for agent in self._starting}
         for name, host in wanted.items():

@@ -66,6 +66,7 @@ class Members:
         self._send_to = send
         self._shown = 0
         self._joined: list[int] = []
+        self._left: list[int] = []
         self._addresses: dict[int, str] = {}
         self._silence = silence
         self._deadline: float | None = None
@@ -112,6 +113,19 @@ class Members:
     def is_joining(self, number: int) -> bool:
         """Returns whether a process has not been let in yet."""
         return number in self._joiners.waiting
+
+    def leave(self, ranks: Collection[int]) -> None:
+        """Lets ranks leave the job between two steps; see `take_left`."""
+        self._authority.leave(ranks)
+        self._send({})
+
+    def take_left(self) -> list[int]:
+        """Returns the ranks that have left since the last call.
+
+        They wait, and are to be ended.
+        """
+        left, self._left = self._left, []
+        return left
 
     def take_joined(self) -> list[int]:
         """Returns those that have been let in since the last call."""
@@ -230,6 +244,7 @@ class Members:
             self._send_to(rank, message)
         for change in self.changes[self._shown :]:
             self._say(_line(change))
+            self._left += change.left
             for number in change.joined:
                 self._joiners.on_join(number)
                 self._joined.append(number)
@@ -248,6 +263,9 @@ def _line(change: Change) -> str:
     news = []
     if change.lost:
         news.append(f"lost {rank_names(change.lost)}")
+    if change.left:
+        verb = "has" if len(change.left) == 1 else "have"
+        news.append(f"{rank_names(change.left)} {verb} left")
     if change.joined:
         verb = "has" if len(change.joined) == 1 else "have"
         news.append(f"{rank_names(change.joined)} {verb} joined")

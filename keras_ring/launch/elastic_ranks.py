@@ -92,6 +92,13 @@ class ElasticRanks:
         """
         return () if self._ending.begun else self._members.to_start(room)
 
+    def leave(self, ranks: Sequence[int]) -> None:
+        """Lets ranks leave after their step, and ends them then."""
+        for rank in ranks:
+            if self._members.is_joining(rank):
+                self._kill(rank)
+        self._members.leave(ranks)
+
     def goes_on_without(self, ranks: Sequence[int]) -> bool:
         """Returns whether others go on if these ranks are killed."""
         return not self._members.why_over(ranks, "")
@@ -158,6 +165,8 @@ class ElasticRanks:
 
     def follow(self) -> None:
         """Ends what is to end by now. Call it whenever something happened."""
+        for rank in self._members.take_left():
+            self._kill(rank)
         for rank in self._members.take_silent():
             say(
                 f"rank {rank} does not answer, and the others wait for it:"

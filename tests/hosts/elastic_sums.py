@@ -28,7 +28,9 @@ while True:
         break
     steps += 1
     print("x" * int(os.environ.get("NOISE", 0)), end="", flush=True)
-    waiting = np.array([generations.num_waiting()])
+    # A program that never asks is one that nobody can join, or leave.
+    asks = "NEVER_ASKS" not in os.environ
+    waiting = np.array([generations.num_waiting() if asks else 0])
     if core.allreduce(waiting, core.Max, name="waiting")[0]:
         generations.admit()
         steps = agreed(steps)

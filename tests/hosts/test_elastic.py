@@ -121,7 +121,8 @@ def test_goes_on_without_a_host_whose_agent_ends(sums, jobs, how):
     assert job.process.returncode == 0, err
     assert len(re.findall("rank . of 2 ended well", out)) == 2
     if how == signal.SIGTERM:
-        assert "kr-h1: SIGTERM to its agent ends its ranks" in err
+        assert "kr-h1: SIGTERM to its agent: its ranks leave" in err
+        assert "ranks 2 and 3 have left; 2 ranks go on" in err
     else:
         assert "kr-h1 is lost: its agent, or ssh to it, has ended" in err
         assert "lost ranks 2 and 3; 2 ranks go on" in err
@@ -177,10 +178,27 @@ def test_hosts_come_and_go(sums, jobs, tmp_path):
     out, err = job.end()
     assert job.process.returncode == 0, err
     assert len(re.findall("rank . of 5 ended well", out)) == 5
-    assert "kr-h0 is no more among the hosts" in err
+    assert "kr-h0 is no more among the hosts: its ranks leave" in err
+    # In one step, together with those that come in.
+    assert re.search(
+        "ranks 0 and 1 have left(, .* joined)?; . ranks go on", err
+    )
     assert "no-such-host takes no ranks for 1 s: no-such-host cannot be" in err
     assert "--host-discovery-script failed: exit code 1" in err
     assert err.count("--host-discovery-script failed") == 1
+
+
+def test_ranks_that_do_not_leave_are_killed(sums):
+    options = ("--elastic", "--grace-period", "1")
+    job = sums("kr-h0:2,kr-h1:2", *options, NEVER_ASKS="1")
+    first = job.wait_for(4)
+    (agent,) = {parent_of(pid) for pid in first[2:]}
+    os.kill(agent, signal.SIGTERM)
+    assert job.wait_for(2) == first[:2]
+    _, err = job.end()
+    assert job.process.returncode == 0, err
+    assert "kr-h1: SIGTERM to its agent: its ranks leave" in err
+    assert re.search("lost rank(s 2 and 3| 2| 3); . ranks go on", err)
 
 
 def test_waits_for_hosts_at_the_start(sums, tmp_path):
@@ -294,6 +312,35 @@ def tell(path, text):
     """Writes a file that others read meanwhile."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
+
+
+@pytest.mark.long("hosts")
+def test_samples_of_ranks_that_leave(lab, jobs, tmp_path):
+    """A plain `fit`: each sample is trained on once, and no step is lost."""
+    hosts = tmp_path / "hosts"
+    tell(hosts, "kr-h1:2\nkr-h2:2\nkr-h0:2\n")
+    program = "-m tests.multiprocess.elastic.plain_fit --epochs 60"
+    words = ("--host-discovery-script", f"cat {hosts}", "--rsh", lab.ssh)
+    process = jobs.start(
+        lab.keras_ring(
+            *("run", "-np", "4", "--max-np", "4", *words, "--"),
+            *(sys.executable, *program.split()),
+        )
+    )
+    lines = []
+    while "ran out of data" not in (lines or [""])[-1]:
+        lines.append(process.stderr.readline())
+        assert lines[-1], lines
+    tell(hosts, "kr-h2:2\nkr-h0:2\n")
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "ranks 0 and 1 have left; 2 ranks go on" in err
+    ends = re.findall(r"sizes ([\d,]+), 60 epochs, (\d+) in all, (.*)", out)
+    ((sizes, total, counts),) = set(ends)
+    assert len(ends) == 4
+    assert sizes.startswith("4,2,")
+    assert sizes.endswith(",4")
+    require_each_epoch(counts.removeprefix("counts "), int(total), 60, 63 * 3)
 
 
 @pytest.mark.long("hosts")

@@ -275,7 +275,7 @@ def test_a_host_that_is_not_wanted_is_let_go(job):
     job.follow()
     assert job.let_go == [job.first]
     assert job.hosts.places() == {agent: 1}
-    assert "a is no more among the hosts" in job.lines
+    assert "a is no more among the hosts: its ranks leave" in job.lines
     # Its agent has ended as it was told to.
     job.first.closed = job.first.ended = True
     job.follow()
