@@ -100,14 +100,17 @@ def current(pages: Iterable[Page]) -> tuple[Page, ...]:
         pages: The pages of all hosts, or of one. Of a rank, the newest counts;
             of two that are alike, the later one.
     """
-    of_process: dict[tuple[str, int], Page] = {}
+    pages = list(pages)
+    last: dict[tuple[str, int], int] = {}
     for page in pages:
         key = page.host, page.pid
-        before = of_process.get(key, page)
-        if page.started_unix_ns >= before.started_unix_ns:
-            of_process[key] = page
+        last[key] = max(page.started_unix_ns, last.get(key, 0))
     of_rank: dict[int, Page] = {}
-    for page in of_process.values():
+    for page in pages:
+        # A generation that has lost a rank leaves a page with that error.
+        is_over = page.started_unix_ns < last[page.host, page.pid]
+        if is_over and page.alive and page.error:
+            continue
         before = of_rank.setdefault(page.rank, page)
         if _newness(page) >= _newness(before):
             of_rank[page.rank] = page
