@@ -143,7 +143,7 @@ def test_a_lost_host_comes_back(lab, sums, jobs):
     last = job.wait_for(4, after=time.time(), seconds=60)
     assert last[:2] == first[:2]
     # Who watches sees the ranks that there are.
-    seen = jobs.run(lab.keras_ring("status", "--json"))
+    seen = jobs.run(lab.keras_ring("status", "--json", str(last[0])))
     rows = json.loads(seen.stdout)["ranks"]
     assert [(row["rank"], row["pid"]) for row in rows] == [*enumerate(last)]
     assert not set(last) & set(first[2:])
