@@ -231,12 +231,11 @@ class Cluster:
         deadlines = [self._ending.deadline, self._screen.deadline]
         if elastic is not None:
             deadlines.append(elastic.deadline)
-        if self._hosts is not None and not self._ending.begun:
-            deadlines.append(self._hosts.deadline)
-        deadlines += (
-            self._decides_at,
-            min(self._leaving.values(), default=None),
-        )
+        if not self._ending.begun:
+            # They are no concern of a job that ends.
+            deadlines += (self._decides_at, *self._leaving.values())
+            if self._hosts is not None:
+                deadlines.append(self._hosts.deadline)
         times = [each for each in deadlines if each is not None]
         # While the job ends, or its ranks wait for each other, do not wait for
         # a slow reader.

@@ -146,6 +146,20 @@ def test_a_signal_to_all_agents_ends_the_job(job):
     assert "a: SIGTERM to its agent ends the job" in job.lines
 
 
+def test_a_job_that_ends_waits_for_nothing_else(job):
+    job.hear(1, "asked", number=signal.SIGTERM)
+    job.cluster._decides_at = 0.0
+    job.cluster._step()
+    assert job.said(1, "kill") == []
+    # The user ends it while the ranks of that host are to leave.
+    job.cluster._on_signal(signal.SIGINT)
+    job.cluster._leaving[job.agents[1]] = 0.0
+    waited = []
+    job.loop.step = waited.append
+    job.cluster._step()
+    assert waited == [job.cluster._ending.deadline]
+
+
 def test_hosts_must_reach_the_address_by_which_ranks_meet(job):
     assert job.cluster._meeting_place() == (job.agents[0], "10.0.0.1")
     report = MemberReport(0, "10.9.0.2", 7000)
