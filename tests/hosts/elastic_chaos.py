@@ -11,6 +11,7 @@ nothing is left of it.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -31,6 +32,12 @@ RANKS = 6
 _LIMIT = 25.0
 # And until all are there: a lost host is tried for 10 s, and again.
 _BACK = 120.0
+
+
+def _send(pid, signum):
+    """Sends a signal to a process, which an earlier event may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 class Chaos:
@@ -75,27 +82,27 @@ class Chaos:
 
     def kill(self, pids):
         """Kills a rank."""
-        os.kill(self._draw.choice(pids), signal.SIGKILL)
+        _send(self._draw.choice(pids), signal.SIGKILL)
 
     def kill_two(self, pids):
         """Kills two ranks, the second of which may be in a change."""
         first, second = self._draw.sample(pids, 2)
-        os.kill(first, signal.SIGKILL)
+        _send(first, signal.SIGKILL)
         time.sleep(self._draw.choice((0, self._draw.uniform(0, 0.05))))
-        os.kill(second, signal.SIGKILL)
+        _send(second, signal.SIGKILL)
 
     def stop(self, pids):
         """Stops a rank for a while."""
         pid = self._draw.choice(pids)
-        os.kill(pid, signal.SIGSTOP)
+        _send(pid, signal.SIGSTOP)
         time.sleep(self._draw.uniform(0.1, 3))
-        os.kill(pid, signal.SIGCONT)
+        _send(pid, signal.SIGCONT)
 
     def end_agent(self, pids):
         """Ends the agent of a host, or ssh to it."""
-        agent = parent_of(self._draw.choice(pids))
         how = self._draw.choice((signal.SIGTERM, signal.SIGKILL))
-        os.kill(agent, how)
+        with contextlib.suppress(FileNotFoundError):
+            _send(parent_of(self._draw.choice(pids)), how)
 
     def cut(self, pids):
         """Cuts off a host for a while."""
