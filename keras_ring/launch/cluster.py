@@ -405,6 +405,7 @@ class Cluster:
 
     def _on_ended(self, agent: AgentConnection, frame: Frame) -> None:
         told = frame.fields
+        let_go = agent in self._leaving and told["returncode"] < 0
         self._started = self._started or told["started"]
         self._note_ends(
             [
@@ -417,7 +418,7 @@ class Cluster:
                     stopped=self._ending.begun and not told["ended_first"],
                     killed=self._ending.killed,
                     host=agent.host,
-                    lost=_LET_GO if agent in self._leaving else "",
+                    lost=_LET_GO if let_go else "",
                 )
             ]
         )

@@ -146,6 +146,19 @@ def test_a_signal_to_all_agents_ends_the_job(job):
     assert "a: SIGTERM to its agent ends the job" in job.lines
 
 
+def test_a_failure_on_a_host_that_goes_is_one(job):
+    job.hear(1, "asked", number=signal.SIGTERM)
+    job.cluster._decides_at = 0.0
+    job.cluster._step()
+    # It has ended well by itself, and the other one has not.
+    job.end(1, 2, 0)
+    assert not job.ends
+    assert not job.cluster._ends[2].left_behind
+    job.end(1, 3, 1)
+    assert job.ends
+    assert not job.cluster._ends[3].left_behind
+
+
 def test_a_job_that_ends_waits_for_nothing_else(job):
     job.hear(1, "asked", number=signal.SIGTERM)
     job.cluster._decides_at = 0.0
